@@ -77,19 +77,14 @@ class ReadEnd:
         return min(self._ends[place], stored)
 
 
-def withheld_sentences(rows: Iterable[QueueOffsets], *, lasting: bool = True) -> list[str]:
-    """Return what is stored and may not be read: a sentence for each topic and broker group.
+def withheld_by_reason(
+    rows: Iterable[QueueOffsets], *, lasting: bool = True
+) -> dict[tuple[str, str, str], str]:
+    """Return what may not be read yet: a sentence by topic, broker group and reason.
 
     `lasting`: only what may stay so, or what a consumer group has read before: a restarted master
     does not know yet that it was committed.
     """
-    return list(withheld_by_reason(rows, lasting=lasting).values())
-
-
-def withheld_by_reason(
-    rows: Iterable[QueueOffsets], *, lasting: bool = True
-) -> dict[tuple[str, str, str], str]:
-    """Return the same sentences by topic, broker group and reason."""
     counts: dict[tuple[str, str, str], dict[int, int]] = {}
     for row in rows:  # a queue has a row for each consumer group
         lasts = row.withheld_reason or row.committed > row.end
@@ -97,21 +92,31 @@ def withheld_by_reason(
             queues = counts.setdefault((row.topic, row.broker_group, row.withheld_reason), {})
             queues[row.queue] = max(row.withheld, queues.get(row.queue, 0))
     return {
-        (topic, group, reason): f"group {group}: {counted(sum(queues.values()), 'message')} of "
-        f"topic {topic} may not be read yet: {reason or WAITS_FOR_ACKS}"
+        (topic, group, reason): withheld_sentence(
+            group, sum(queues.values()), f"of topic {topic}", reason
+        )
         for (topic, group, reason), queues in sorted(counts.items())
     }
 
 
-def not_reached(rows: Sequence[QueueOffsets]) -> str:
-    """Return that nothing is left but these withheld records, and what to do.
+def withheld_sentence(group: str, count: int, which: str, reason: str) -> str:
+    """Return that `count` messages of a broker group may not be read yet, and why."""
+    reason = reason or WAITS_FOR_ACKS
+    return f"group {group}: {counted(count, 'message')} {which} may not be read yet: {reason}"
+
+
+def not_reached(reason: str) -> str:
+    """Return that the end is not reached, and why."""
+    return f"the end is not reached: {reason}"
+
+
+def only_withheld_left(rows: Sequence[QueueOffsets]) -> str:
+    """Return that nothing is left before the end but these withheld records, and what to do.
 
     A master that was restarted alone does not know which of them were acknowledged before.
     """
-    what = "; ".join(withheld_sentences(rows, lasting=False))
+    what = "; ".join(withheld_by_reason(rows, lasting=False).values())
     step = "see `fmq status`, and run this again"
     if any(row.withheld_reason for row in rows):
         step = "if brokers are away (`fmq status`), start them, and run this again"
-    return (
-        f"the end is not reached: {what}. Which of them are acknowledged is not known yet: {step}"
-    )
+    return not_reached(f"{what}. Which of them are acknowledged is not known yet: {step}")

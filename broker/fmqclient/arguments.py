@@ -14,7 +14,7 @@ from fmqcore.placement import Place
 Headers = Mapping[str, str | bytes]
 
 
-def check_all(what: str, given: object) -> None:
+def _check_all(what: str, given: object) -> None:
     """Check a whole list before sending: bytes (or, for keys, None)."""
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
@@ -22,6 +22,14 @@ def check_all(what: str, given: object) -> None:
         for value in given:
             if value is not None or what == "value":
                 as_bytes(what, value)
+
+
+def check_batch(values: Sequence[bytes], keys: Sequence[bytes | None] | None) -> None:
+    """Raise `InvalidArgument` unless these are values, with as many keys or none."""
+    _check_all("value", values)
+    _check_all("key", keys or ())
+    if keys is not None and len(keys) != len(values):
+        raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
 
 
 def check_place(group: object, queue: object) -> None:

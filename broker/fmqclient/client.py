@@ -7,7 +7,6 @@ The ports (transport, clock) are arguments; the defaults are the real adapters.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
@@ -97,14 +96,6 @@ class Client(MustBeClosed):
 
     def _described(self) -> str:
         return f"a client of fmq://{','.join(self._seeds)}"
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections. Close producers and consumers first (`async with` does)."""

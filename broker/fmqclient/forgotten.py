@@ -7,6 +7,7 @@ members of the group until the brokers miss it. Neither raises an error anywhere
 import logging
 import sys
 import warnings
+from types import TracebackType
 
 from fmqcore.errors import InvalidArgument
 
@@ -25,10 +26,22 @@ def warn_of_forgotten(what: str, source: object) -> None:
 
 
 class MustBeClosed:
-    """Warns once if it is collected, or its client is closed, before it was closed."""
+    """Closed by `async with`; warns once if it, or its client, goes before it was closed."""
 
     _unclosed = False
     _opened = False
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End what it runs; a second call does nothing."""
+        raise NotImplementedError
 
     def __del__(self) -> None:
         self._warn_if_unclosed()

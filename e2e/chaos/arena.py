@@ -19,7 +19,8 @@ from e2e.chaos.ground import Ground
 from e2e.chaos.machines import Loopback, Namespaces, Network
 from e2e.chaos.watch import Watch, now_ms, setup_of
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.history.events import Down, Ending, Event, State
+from e2e.history.cluster_events import Down, Ending, State
+from e2e.history.events import Event
 from e2e.history.history import History, to_line
 from e2e.history.journals import Journal, load_directory
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts

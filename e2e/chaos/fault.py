@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from e2e.chaos.ground import Ground
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqcore.errors import FmqError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from e2e.chaos.watch import now_ms
-from e2e.history.events import Phase, PhaseName
+from e2e.history.cluster_events import Phase, PhaseName
 from e2e.history.history import History
 from e2e.traffic.ordered import (
     OrderedReading,

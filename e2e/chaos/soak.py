@@ -16,8 +16,8 @@ from typing import Final
 from e2e.chaos.machines import CLIENTS, Cut
 from e2e.chaos.stage import Stage
 from e2e.chaos.watch import now_ms
-from e2e.history.events import Ending, FaultKind, Step
-from e2e.history.events import Fault as FaultStep
+from e2e.history.cluster_events import Ending, FaultKind, Step
+from e2e.history.cluster_events import Fault as FaultStep
 from fmqcore.errors import FmqError
 
 HANDS: Final = 2

@@ -14,7 +14,7 @@ from e2e.chaos.soak import Soak
 from e2e.chaos.stage import TIMEOUT_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
-from e2e.history.events import FaultKind, Phase, PhaseName
+from e2e.history.cluster_events import FaultKind, Phase, PhaseName
 from e2e.traffic.ports import Door
 from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import FmqError

@@ -16,7 +16,7 @@ from e2e.chaos.cluster import ChaosCluster
 from e2e.chaos.flow import Flow
 from e2e.chaos.machines import Network
 from e2e.chaos.watch import Watch, now_ms
-from e2e.history.events import Down, Ending, Fault, FaultKind, Step
+from e2e.history.cluster_events import Down, Ending, Fault, FaultKind, Step
 from e2e.history.history import History
 from fmqcore.errors import FmqError
 from fmqcore.ids import Permission

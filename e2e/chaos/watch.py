@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from e2e.history.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
+from e2e.history.client_events import Place
+from e2e.history.cluster_events import Ends, Floor, GroupSetup, Look, Setup, State, Up
 from e2e.history.history import History
 from fmqadapters.grpc import GrpcTransport
 from fmqcore.errors import FmqError

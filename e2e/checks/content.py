@@ -12,7 +12,7 @@ from math import inf
 from e2e.checks.facts import LATE_MS, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promises import may_lose, promise_of
-from e2e.history.events import Delivered, Failed, Place, Stored
+from e2e.history.client_events import Delivered, Failed, Place, Stored
 from e2e.traffic.values import UNSENT_RECORD
 
 

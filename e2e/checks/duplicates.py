@@ -18,7 +18,8 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, Confirmed
 from e2e.checks.takeover import excuse
-from e2e.history.events import Delivered, FaultKind, Place, Step, Stored
+from e2e.history.client_events import Delivered, Place, Stored
+from e2e.history.cluster_events import FaultKind, Step
 
 _WAKES_MS = 1000.0
 """Milliseconds after waking in which a client may not know yet that it lost its queue."""

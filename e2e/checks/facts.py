@@ -8,21 +8,14 @@ from typing import Final, NamedTuple
 from e2e.checks.losses import Losses
 from e2e.checks.progress import Confirmed, Progress, Read
 from e2e.checks.promises import Copy
-from e2e.history.events import (
+from e2e.history.client_events import (
     Acked,
     Committed,
     Committing,
     Delivered,
-    Down,
-    Ends,
-    Event,
     Failed,
-    Fault,
-    Floor,
-    GroupSetup,
     Joined,
     Left,
-    Look,
     Nacked,
     OrderedDelivered,
     OrderedHandedOn,
@@ -32,21 +25,30 @@ from e2e.history.events import (
     OrderedSought,
     OrderedStored,
     OrderedUnsure,
-    Phase,
-    PhaseName,
     Place,
-    Refusal,
     Seeking,
     Sent,
-    Serves,
-    Setup,
     Skipped,
     Sought,
-    State,
     Stored,
     Unsure,
+)
+from e2e.history.cluster_events import (
+    Down,
+    Ends,
+    Fault,
+    Floor,
+    GroupSetup,
+    Look,
+    Phase,
+    PhaseName,
+    Refusal,
+    Serves,
+    Setup,
+    State,
     Up,
 )
+from e2e.history.events import Event
 from e2e.history.journals import Journal
 from fmqcore.batch.header import BatchType
 from fmqcore.zk.group_state import Mode

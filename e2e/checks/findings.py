@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
-from e2e.history.events import Place
+from e2e.history.client_events import Place
 
 
 class Check(Enum):

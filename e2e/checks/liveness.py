@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Read
-from e2e.history.events import Joined, Phase, PhaseName, Sent, Stored
+from e2e.history.client_events import Joined, Sent, Stored
+from e2e.history.cluster_events import Phase, PhaseName
 
 
 def not_healed(facts: Facts, whole_ms: float) -> Iterator[Finding]:

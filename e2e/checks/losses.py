@@ -7,7 +7,7 @@ from math import inf
 from typing import Final
 
 from e2e.checks.promises import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, Copy, Loss
-from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, Step, Up
+from e2e.history.cluster_events import Down, Ending, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
 """Milliseconds after which a sample shows what was stored just before."""

@@ -13,7 +13,8 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Confirmed, Read
 from e2e.checks.takeover import excuse
-from e2e.history.events import Delivered, Floor, Place
+from e2e.history.client_events import Delivered, Place
+from e2e.history.cluster_events import Floor
 from fmqcore.zk.group_state import Mode
 
 

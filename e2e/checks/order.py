@@ -12,7 +12,7 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival
 from e2e.checks.takeover import excuse
-from e2e.history.events import Place, Stored
+from e2e.history.client_events import Place, Stored
 
 
 def order(facts: Facts) -> Iterator[Finding]:

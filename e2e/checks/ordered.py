@@ -39,7 +39,7 @@ from e2e.checks.ordered_sought import (
     store_times,
     too_early,
 )
-from e2e.history.events import (
+from e2e.history.client_events import (
     OrderedDelivered,
     OrderedHandedOn,
     OrderedLowered,
@@ -47,9 +47,9 @@ from e2e.history.events import (
     OrderedSent,
     OrderedSought,
     OrderedStored,
-    PhaseName,
     Place,
 )
+from e2e.history.cluster_events import PhaseName
 
 UNREADABLE = -2
 _NONE = -1

@@ -17,7 +17,8 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.premature_visibility import seen_ends
 from e2e.checks.promises import Copy, Promise, may_lose
-from e2e.history.events import GroupSetup, OrderedDelivered, OrderedSent, OrderedStored, Place
+from e2e.history.client_events import OrderedDelivered, OrderedSent, OrderedStored, Place
+from e2e.history.cluster_events import GroupSetup
 from fmqcore.batch.header import BatchType
 
 _SETTLED_MS = 2000.0

@@ -14,14 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from e2e.checks.facts import Facts
-from e2e.history.events import (
-    FaultKind,
-    OrderedDelivered,
-    OrderedSent,
-    OrderedSought,
-    OrderedStored,
-    Step,
-)
+from e2e.history.client_events import OrderedDelivered, OrderedSent, OrderedSought, OrderedStored
+from e2e.history.cluster_events import FaultKind, Step
 from fmqcore.batch.header import BatchType
 
 FIRST_SEGMENT: Final = 1

@@ -18,7 +18,8 @@ from typing import Final
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promises import Copy, Promise, promise_of
-from e2e.history.events import Delivered, Down, Ends, Place, Stored, Up
+from e2e.history.client_events import Delivered, Place, Stored
+from e2e.history.cluster_events import Down, Ends, Up
 
 _LATER_MS: Final = 250.0
 _SHOULD_MS: Final = 2000.0

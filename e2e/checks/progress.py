@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from e2e.history.events import Acked, Delivered, Nacked, Seeking, Skipped, Sought
+from e2e.history.client_events import Acked, Delivered, Nacked, Seeking, Skipped, Sought
 
 
 class Confirmed(NamedTuple):

@@ -21,7 +21,7 @@ from itertools import combinations
 from math import inf
 from typing import Final, NamedTuple, assert_never
 
-from e2e.history.events import Ending, FaultKind, GroupSetup
+from e2e.history.cluster_events import Ending, FaultKind, GroupSetup
 from fmqcore.policy import EVERYWHERE, AckPolicy, Flush, HowMany, SlaveCounts, majority_slaves
 
 SETTLE_MS: Final = 2000.0

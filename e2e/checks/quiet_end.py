@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.history.events import Down, Look, PhaseName, Serves, Stored
+from e2e.history.client_events import Stored
+from e2e.history.cluster_events import Down, Look, PhaseName, Serves
 from fmqcore.ids import Permission
 
 

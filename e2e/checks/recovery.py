@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promises import Copy
-from e2e.history.events import Down, Ending, Up
+from e2e.history.cluster_events import Down, Ending, Up
 
 
 def recovery(facts: Facts) -> Iterator[Finding]:

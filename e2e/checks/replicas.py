@@ -11,7 +11,7 @@ from typing import Final
 from e2e.checks.content import excused
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.history.events import Down, Ending, Ends, FaultKind, PhaseName
+from e2e.history.cluster_events import Down, Ending, Ends, FaultKind, PhaseName
 from e2e.history.journals import Journal
 
 UNDER_WAY_MS: Final = 1000.0

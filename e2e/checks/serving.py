@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.history.events import Down, FaultKind, Look, Serves, State, Step
+from e2e.history.cluster_events import Down, FaultKind, Look, Serves, State, Step
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Permission
 from fmqcore.zk.group_state import REASON_BEGIN_AGAIN, Mode

@@ -13,7 +13,8 @@ from typing import Final
 from e2e.checks.facts import Facts
 from e2e.checks.progress import Confirmed
 from e2e.checks.promises import Promise, may_lose, promise_of
-from e2e.history.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
+from e2e.history.client_events import Place
+from e2e.history.cluster_events import Down, Fault, FaultKind, GroupSetup, State, Step
 from fmqcore.zk.group_state import Mode
 
 LEASE_MS: Final = 2000.0

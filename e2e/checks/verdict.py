@@ -18,8 +18,7 @@ from e2e.checks.quiet_end import not_calm
 from e2e.checks.recovery import recovery
 from e2e.checks.replicas import deleted, divergent
 from e2e.checks.serving import two_at_once
-from e2e.history.events import (
-    Event,
+from e2e.history.client_events import (
     Failed,
     OrderedHandedOn,
     OrderedLowered,
@@ -27,10 +26,11 @@ from e2e.history.events import (
     OrderedSought,
     OrderedStored,
     Place,
-    Step,
     Stored,
     Unsure,
 )
+from e2e.history.cluster_events import Step
+from e2e.history.events import Event
 from e2e.history.journals import Journal
 
 

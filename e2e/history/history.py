@@ -12,7 +12,9 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from e2e.history import events as vocabulary
-from e2e.history.events import Event, GroupSetup, Place
+from e2e.history.client_events import Place
+from e2e.history.cluster_events import GroupSetup
+from e2e.history.events import Event
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(Event)}

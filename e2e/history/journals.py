@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from e2e.history.events import Place
+from e2e.history.client_events import Place
 from e2e.traffic.values import record_of
 from fmqcore.batch.columns import BadColumns, decode
 from fmqcore.batch.control import decode_epoch

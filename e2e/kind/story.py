@@ -28,18 +28,9 @@ from typing import Final
 import pytest
 
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.history.events import (
-    Down,
-    Ending,
-    Event,
-    Fault,
-    FaultKind,
-    OrderedStored,
-    Phase,
-    PhaseName,
-    Step,
-    Stored,
-)
+from e2e.history.client_events import OrderedStored, Stored
+from e2e.history.cluster_events import Down, Ending, Fault, FaultKind, Phase, PhaseName, Step
+from e2e.history.events import Event
 from e2e.history.history import from_line
 from e2e.history.journals import Journal, load
 from e2e.kind.chain import Chain

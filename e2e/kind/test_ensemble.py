@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group
 from e2e.kind.story import Report, story

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from e2e.kind import hurting
 from e2e.kind.groups import Group
 from e2e.kind.hurting import node_hangs, node_is, node_lost, node_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from e2e.kind.conftest import SYSTEM, install
 from e2e.kind.groups import Group
 from e2e.kind.hurting import restarts, signal_to

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import pytest
 
-from e2e.history.events import Ending, FaultKind, OrderedStored
+from e2e.history.client_events import OrderedStored
+from e2e.history.cluster_events import Ending, FaultKind
 from e2e.kind.chain import Chain
 from e2e.kind.conftest import KEEP
 from e2e.kind.groups import Group

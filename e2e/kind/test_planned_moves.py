@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from e2e.kind.conftest import KEEP, SYSTEM
 from e2e.kind.groups import Group
 from e2e.kind.hurting import node_of, restarts, signal_to, workers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from e2e.kind.groups import Group
 from e2e.kind.hurting import restarts, signal_to
 from e2e.kind.story import Report, story

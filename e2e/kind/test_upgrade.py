@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from e2e.kind.conftest import CLUSTER
 from e2e.kind.groups import Group
 from e2e.kind.story import Report, story

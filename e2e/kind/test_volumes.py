@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group, Json
 from e2e.kind.story import Report, story

@@ -1,7 +1,8 @@
 """Histories in which clients see what they must not: checks I1 to I6."""
 
 from e2e.checks.findings import Check
-from e2e.history.events import Delivered, Ending, Failed, FaultKind, Sent, Setup, Stored, Unsure
+from e2e.history.client_events import Delivered, Failed, Sent, Stored, Unsure
+from e2e.history.cluster_events import Ending, FaultKind, Setup
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     MASTER,

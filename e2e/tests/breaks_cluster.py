@@ -1,7 +1,7 @@
 """Histories in which a cluster does what it must not: checks I7 to I10."""
 
 from e2e.checks.findings import Check
-from e2e.history.events import Ending, FaultKind, Look, Refusal, Step
+from e2e.history.cluster_events import Ending, FaultKind, Look, Refusal, Step
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     FULL,

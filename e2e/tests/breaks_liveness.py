@@ -1,17 +1,8 @@
 """Histories in which a cluster does what it must not: checks I11 and I12."""
 
 from e2e.checks.findings import Check
-from e2e.history.events import (
-    Committed,
-    Committing,
-    Ending,
-    Failed,
-    Left,
-    PhaseName,
-    Seeking,
-    Sought,
-    Unsure,
-)
+from e2e.history.client_events import Committed, Committing, Failed, Left, Seeking, Sought, Unsure
+from e2e.history.cluster_events import Ending, PhaseName
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     MASTER,

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 
 from e2e.checks.findings import Check
-from e2e.history.events import (
-    FaultKind,
+from e2e.history.client_events import (
     OrderedDelivered,
     OrderedHandedOn,
     OrderedLowered,
     OrderedOpened,
     OrderedSent,
     OrderedStored,
-    PhaseName,
 )
+from e2e.history.cluster_events import FaultKind, PhaseName
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import MASTER, SLAVE, Kit, sound
 from e2e.traffic.values import value_of

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from e2e.checks.findings import Check
-from e2e.history.events import FaultKind, OrderedSought
+from e2e.history.client_events import OrderedSought
+from e2e.history.cluster_events import FaultKind
 from e2e.tests.breaks import breaks
 from e2e.tests.breaks_ordered import CHAIN, Chain
 from e2e.tests.kit import MASTER, Kit

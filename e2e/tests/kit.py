@@ -10,31 +10,33 @@ from typing import Any
 
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.history.events import (
+from e2e.history.client_events import (
     Acked,
     Committed,
     Committing,
     Delivered,
+    Joined,
+    Place,
+    Sent,
+    Stored,
+)
+from e2e.history.cluster_events import (
     Down,
     Ending,
     Ends,
-    Event,
     Fault,
     FaultKind,
     Floor,
     GroupSetup,
-    Joined,
     Phase,
     PhaseName,
-    Place,
-    Sent,
     Serves,
     Setup,
     State,
     Step,
-    Stored,
     Up,
 )
+from e2e.history.events import Event
 from e2e.history.journals import Journal, load
 from e2e.traffic.values import value_of
 from fmqcore.batch.columns import encode

@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.history.events import Ending, Fault, FaultKind, Step
+from e2e.history.cluster_events import Ending, Fault, FaultKind, Step
 from e2e.tests.kit import MASTER, NONE, SLAVE, Kit
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode

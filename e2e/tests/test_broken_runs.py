@@ -9,7 +9,8 @@ import e2e.tests.breaks_ordered
 import e2e.tests.breaks_sought  # noqa: F401
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
-from e2e.history.events import Committed, FaultKind, Seeking, Step
+from e2e.history.client_events import Committed, Seeking
+from e2e.history.cluster_events import FaultKind, Step
 from e2e.tests.breaks import BREAKS, Break
 from e2e.tests.kit import (
     ANY,

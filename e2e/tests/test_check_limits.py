@@ -6,21 +6,17 @@ import pytest
 
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Outcome
-from e2e.history.events import (
-    Delivered,
+from e2e.history.client_events import Delivered, Left, Sent, Stored, Unsure
+from e2e.history.cluster_events import (
     Ending,
     Ends,
     Fault,
     FaultKind,
-    Left,
     Look,
     PhaseName,
-    Sent,
     Setup,
     State,
     Step,
-    Stored,
-    Unsure,
 )
 from e2e.tests.kit import (
     GROUP,

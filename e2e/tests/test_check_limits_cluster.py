@@ -5,21 +5,16 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.checks.promises import Copy, promise_of
 from e2e.checks.verdict import Outcome
-from e2e.history.events import (
-    Acked,
-    Committed,
-    Committing,
+from e2e.history.client_events import Acked, Committed, Committing, Nacked, Sent, Unsure
+from e2e.history.cluster_events import (
     Ending,
     FaultKind,
     GroupSetup,
     Look,
-    Nacked,
     PhaseName,
     Refusal,
-    Sent,
     Setup,
     Step,
-    Unsure,
 )
 from e2e.tests.kit import (
     FULL,

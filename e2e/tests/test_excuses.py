@@ -3,20 +3,8 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.history.events import (
-    Acked,
-    Committed,
-    Committing,
-    Delivered,
-    Ending,
-    Fault,
-    FaultKind,
-    Look,
-    Setup,
-    State,
-    Step,
-    Unsure,
-)
+from e2e.history.client_events import Acked, Committed, Committing, Delivered, Unsure
+from e2e.history.cluster_events import Ending, Fault, FaultKind, Look, Setup, State, Step
 from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.history.events import Delivered, Event, Place, Sent, Setup
+from e2e.history.client_events import Delivered, Place, Sent
+from e2e.history.cluster_events import Setup
+from e2e.history.events import Event
 from e2e.history.history import History, from_line, to_line
 from e2e.history.journals import load
 from e2e.tests.kit import MASTER, READERS, Kit, place, sound

@@ -6,7 +6,8 @@ import pytest
 
 from e2e.checks.ordered_sought import StoreTimes, too_early
 from e2e.checks.verdict import Outcome
-from e2e.history.events import FaultKind, OrderedDelivered, OrderedSought, OrderedStored
+from e2e.history.client_events import OrderedDelivered, OrderedSought, OrderedStored
+from e2e.history.cluster_events import FaultKind
 from e2e.tests.breaks_ordered import CHAIN, Chain, emptied, filled_again, sound_chains, switched
 from e2e.tests.breaks_sought import FUTURE, LATER, SEEKERS, moved
 from e2e.tests.kit import ANY, MASTER, SLAVE, sound

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from e2e.checks.losses import Losses
 from e2e.checks.premature_visibility import SeenEnds
 from e2e.checks.promises import TAKES, Copy, Loss, may_lose, promise_of
-from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
+from e2e.history.cluster_events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
 ALL3 = ("m", "a", "b")

@@ -3,7 +3,8 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.history.events import Ending, Seeking, Skipped, Sought
+from e2e.history.client_events import Seeking, Skipped, Sought
+from e2e.history.cluster_events import Ending
 from e2e.tests.kit import FULL, MASTER, MEMBER, READERS, SLAVE, Kit, place
 from fmqcore.policy import AckPolicy, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode

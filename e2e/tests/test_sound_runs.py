@@ -6,21 +6,8 @@ import pytest
 
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
-from e2e.history.events import (
-    Delivered,
-    Ending,
-    FaultKind,
-    Left,
-    Nacked,
-    PhaseName,
-    Refusal,
-    Seeking,
-    Setup,
-    Skipped,
-    Sought,
-    Step,
-    Unsure,
-)
+from e2e.history.client_events import Delivered, Left, Nacked, Seeking, Skipped, Sought, Unsure
+from e2e.history.cluster_events import Ending, FaultKind, PhaseName, Refusal, Setup, Step
 from e2e.tests.kit import ANY, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place, sound
 from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.zk.group_state import Mode

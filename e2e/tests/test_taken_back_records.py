@@ -3,7 +3,8 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.history.events import Delivered, Ending, FaultKind, Setup, Unsure
+from e2e.history.client_events import Delivered, Unsure
+from e2e.history.cluster_events import Ending, FaultKind, Setup
 from e2e.tests.kit import MASTER, MEMBER, READERS, SLAVE, Kit, place
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from e2e.checks.verdict import Limits, judge
-from e2e.history.events import (
+from e2e.history.client_events import (
     Acked,
     Committed,
     Delivered,

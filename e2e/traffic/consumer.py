@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from e2e.history.events import (
+from e2e.history.client_events import (
     Acked,
     Committed,
     Committing,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from e2e.history.events import (
+from e2e.history.client_events import (
     OrderedDelivered,
     OrderedOpened,
     OrderedSent,

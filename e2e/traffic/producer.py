@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from e2e.history.events import Failed, Place, Sent, Stored, Unsure
+from e2e.history.client_events import Failed, Place, Sent, Stored, Unsure
 from e2e.traffic.ports import Door
 from e2e.traffic.state import TrafficState
 from e2e.traffic.values import value_of

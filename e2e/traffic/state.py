@@ -4,7 +4,8 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from e2e.history.events import Event, Place, Sent, Stored
+from e2e.history.client_events import Place, Sent, Stored
+from e2e.history.events import Event
 from e2e.history.history import History
 
 

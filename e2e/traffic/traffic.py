@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from e2e.history.events import Left, Seeking, Sought, Unsure
+from e2e.history.client_events import Left, Seeking, Sought, Unsure
 from e2e.traffic.consumer import Member, consume
 from e2e.traffic.ports import Door
 from e2e.traffic.producer import Sending, produce

@@ -105,7 +105,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "P5": ("a retry is new",),
     "P6": (
         (
-            "fmqbroker/produce/service.py",
+            "fmqbroker/produce/session.py",
             "        if refusal is not None:\n            return self._settle(batch, refusal)\n",
             "",
         ),
@@ -114,7 +114,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "P8": ("a session outlives its term",),
     "P9": (
         (
-            "fmqbroker/produce/service.py",
+            "fmqbroker/produce/session.py",
             "newest = self.settle and not self.superseded",
             "newest = not self.superseded",
         ),

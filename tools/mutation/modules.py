@@ -559,7 +559,9 @@ MODULES: Final = (
         6,
         (
             "broker/fmqbroker/produce/pending_acks.py",
+            "broker/fmqbroker/produce/admission.py",
             "broker/fmqbroker/produce/service.py",
+            "broker/fmqbroker/produce/session.py",
         ),
         (
             "broker/fmqbroker/tests/produce/test_produce.py",

@@ -1,13 +1,13 @@
-"""The consumer groups in this broker's memory, and how their progress gets stored.
+"""The consumer groups in this broker's memory.
 
 Groups are kept while READ is held within one epoch: a reader in between may have moved the offsets.
-Order of effects: a change is marked dirty, stored by `OffsetStore.put`, and only then are its
-waiters called. A group without sessions is kept for a while, since it knows how often the records
-in flight have been delivered.
+`group_maker.py` makes them from stored progress; a change is marked dirty, and `progress_writer.py`
+stores it. A group without sessions is kept for a while, since it knows how often the records in
+flight have been delivered.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,22 +16,21 @@ import structlog
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.group_maker import GroupMaker
 from fmqbroker.consume.group_notes import opening_note
 from fmqbroker.consume.offsets.store import OffsetStore
-from fmqbroker.consume.offsets.write_round import Round
+from fmqbroker.consume.progress_writer import ProgressWriter, Waiter
 from fmqbroker.consume.queue_moments import QueueMoments
 from fmqbroker.consume.unstored import Entries, GroupKey, Unstored
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
 from fmqbroker.journal.state_limits import StateLimits
 from fmqbroker.runtime.freeing import Freeing
-from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import STEPS, Slices
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.serving.gate import Gate
-from fmqcore.batch.offset_entry import OffsetKey, merge
-from fmqcore.consume.in_flight import Limits, QueueProgress
+from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
 from fmqcore.ordered.delivery import floor_since_start
@@ -44,15 +43,9 @@ from fmqproto.v1 import client_pb2
 
 IDLE_MS: Final = 5 * 60 * 1000
 """Time for which a group without sessions is kept in memory."""
-_RETRY_S: Final = 1.0
-_RANGE_SHARE: Final = 32
-"""Segment bytes per acked range of a queue: a range takes 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
-_QUEUES_A_TURN: Final = 128
-"""Queues whose progress is made in one turn of the loop."""
 
 _log = structlog.get_logger()
-Waiter = Callable[[FmqError | None], None]
 
 
 class GroupTable(QueueMoments):
@@ -72,23 +65,21 @@ class GroupTable(QueueMoments):
     ) -> None:
         super().__init__(clock, journal, visible)
         self.chains = chains  # of ordered topics; None: none are served
-        self._settings = settings
         self._gate = gate
         self._cluster = cluster
         self._offsets = offsets
         self._timers = timers
-        limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
-        most = min(limits.most_ranges, limits.most_acked, settings.segment_bytes // _RANGE_SHARE)
-        self._limits = limits._replace(most_acked=most)
         self._broker_group = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self._freeing = Freeing()  # of dropped groups
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
         self._unstored = Unstored(offsets)
-        self._waiters: list[Waiter] = []
-        self._storing = False
-        self.acked = Signal()  # progress changed, or somebody waits until it is stored
+        self._writer = ProgressWriter(clock, offsets, self._unstored, self.drop)
+        self.acked = self._writer.wanted  # progress changed, or somebody waits until it is stored
+        self._maker = GroupMaker(
+            settings, clock, journal, offsets, self._unstored, self._mark, chains
+        )
         offsets.add_source(self._unstored)
 
     # ---- groups
@@ -154,6 +145,10 @@ class GroupTable(QueueMoments):
         if len(group.progress) >= len(numbers):
             group.windows.start_numbers = numbers
 
+    def has_started(self, name: str, topic: TopicConfig) -> bool:
+        """See `GroupMaker`."""
+        return self._maker.has_started(name, topic)
+
     async def ensure(
         self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
     ) -> ConsumerGroup:
@@ -179,7 +174,7 @@ class GroupTable(QueueMoments):
                 self.state_limits.require_progress(name, topic.name, queues)
             begins = await self.positions(topic.id, queues, start, start_ms)
             self.require()
-            made = await self._make(name, topic, begins)
+            made = await self._maker.make(name, topic, begins)
             self.require()
             if self._epoch != epoch:
                 raise NoPermission(f"the group has come to epoch {self._epoch}: open again")
@@ -293,18 +288,12 @@ class GroupTable(QueueMoments):
                 self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
 
     def when_stored(self, waiter: Waiter) -> None:
-        """Call `waiter` once everything acked so far is stored, or with the error if it fails."""
-        self._waiters.append(waiter)
-        self.acked.notify()
+        """See `ProgressWriter`."""
+        self._writer.when_stored(waiter)
 
     async def stored(self) -> None:
-        """Wait until everything that is dirty now is stored; raise the error if it fails."""
-        if not (self._unstored or self._storing or self._waiters):
-            return
-        done: asyncio.Future[FmqError | None] = asyncio.Future()
-        self.when_stored(lambda error: None if done.done() else done.set_result(error))
-        if (error := await done) is not None:
-            raise error
+        """See `ProgressWriter`."""
+        await self._writer.stored()
 
     def idle(self, group: ConsumerGroup) -> None:
         """Forget a group without sessions after `IDLE_MS`, unless a session joins."""
@@ -319,7 +308,7 @@ class GroupTable(QueueMoments):
             tasks.create_task(self._follow_commit())
             tasks.create_task(self._follow_gate())
             tasks.create_task(self._follow_topics())
-            tasks.create_task(self._store())
+            tasks.create_task(self._writer.run())
             tasks.create_task(self._freeing.run())
 
     async def _follow_commit(self) -> None:
@@ -359,122 +348,7 @@ class GroupTable(QueueMoments):
             if self._cluster.changed.count == seen:  # else topics changed in one of those turns
                 await self._cluster.changed.wait()
 
-    async def _store(self) -> None:
-        while True:
-            while not (self._waiters or self._unstored):
-                await self.acked.wait()
-            entries: Entries = {}
-            waiters: list[Waiter] = []
-            error: FmqError | None = None
-            self._storing = True
-            try:
-                await self._put(entries, waiters)
-            except NoPermission as refused:
-                error = refused  # whoever reads now has what was stored
-                self.drop(refused)
-                self._unstored.clear_gone()
-            except FmqError as failed:
-                _log.error("offsets_not_stored", error=str(failed), entries=len(entries))
-                self._unstored.give_back(entries)
-                self._waiters = waiters + self._waiters
-                await self._clock.sleep(_RETRY_S)
-                continue
-            self._storing = False
-            for waiter in waiters:
-                waiter(error)
-
-    async def _put(self, entries: Entries, waiters: list[Waiter]) -> None:
-        """Store everything unstored; add it to `entries`, and those who wait to `waiters`.
-
-        A piece is taken and accepted by the store in one turn, so that each entry is known to one
-        of the two at any time. The waiters are taken in the turn of the last piece: what they wait
-        for is in the pieces, or was stored before.
-        """
-        rounds: list[Round] = []
-        try:
-            while True:
-                piece = self._unstored.take()
-                entries |= piece
-                rounds.append(self._offsets.accept(piece))
-                if not self._unstored:
-                    break
-                await asyncio.sleep(0)
-        finally:
-            waiters += self._waiters
-            self._waiters = []
-        for written in rounds:
-            await written.wait()
-
     # ---- inside
-    async def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
-        """Return a new group with its progress as it is known at return; built in short turns."""
-        while True:
-            group, used = self._empty(name, topic), Entries()
-            for at in range(0, len(begins), _QUEUES_A_TURN):
-                keys, progress = self._progress(group, begins[at : at + _QUEUES_A_TURN])
-                used |= keys
-                before = topic.queues_before(self._broker_group)
-                group.grow(progress, self._clock.monotonic_ms(), before)
-                await asyncio.sleep(0)
-            if used == self._known(group, range(len(begins))):
-                return group
-
-    def _empty(self, name: str, topic: TopicConfig) -> ConsumerGroup:
-        drain_ms = self._settings.consumer_drain_ms
-        appended, newest = self._journal.next_offset, lambda: self._journal.epoch
-        group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
-        group.on_dirty = self._mark
-        if self.chains is not None:
-            group.windows = self.chains.windows(name, topic)
-        return group
-
-    def _known(self, group: ConsumerGroup, queues: Iterable[int]) -> Entries:
-        """Return the entries of these queues, stored or not."""
-        keys = [group.key(queue) for queue in queues]
-        self._unstored.make_ready((group.name, group.topic_id))
-        known, unstored = self._offsets.get_all(keys), self._unstored.entries
-        if unstored:
-            merge(known, {key: unstored[key] for key in keys if key in unstored})
-        return known
-
-    def _progress(
-        self, group: ConsumerGroup, begins: Sequence[Offset]
-    ) -> tuple[Entries, list[QueueProgress]]:
-        """Return the entries and the progress of the group's next queues.
-
-        Queues without known progress, or with progress of another start (K18), start at their
-        place in `begins` and are marked dirty.
-        """
-        progress: list[QueueProgress] = []
-        queues = range(len(group.progress), len(group.progress) + len(begins))
-        known, limits = self._known(group, queues), self._limits
-        starts = () if group.windows is None else group.windows.starts()
-        for queue, begin in zip(queues, begins, strict=True):
-            entry = known.get(group.key(queue))
-            start = starts[queue] if queue < len(starts) else None
-            if entry is None or entry.deleted or start not in (None, entry.start_number):
-                # Acks from before count no more; a reader after this one gives the same number.
-                seek_number = 0 if entry is None else entry.version
-                progress.append(
-                    QueueProgress(begin, (), limits, seek_number, start_number=start or 0)
-                )
-                group.mark(queue)
-            else:
-                stored = QueueProgress(entry.floor, entry.ranges, limits, entry.seek_number)
-                stored.start_number = entry.start_number
-                progress.append(stored)
-        return known, progress
-
-    def has_started(self, name: str, topic: TopicConfig) -> bool:
-        """Return whether the group has progress on that topic."""
-        self._unstored.make_ready((name, topic.id))
-        queues = topic.queues_in(self._broker_group)
-        if self._offsets.has_progress(name, topic.id, queues):
-            return True
-        unstored = self._unstored.entries
-        keys = (OffsetKey(name, topic.id, q) for q in range(queues if unstored else 0))
-        return any(key in unstored and not unstored[key].deleted for key in keys)
-
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
         """Fit the group to its topic: end it and return the error if that is gone, else grow it.
 
@@ -495,7 +369,7 @@ class GroupTable(QueueMoments):
         if queues > len(group.progress) or before != group.before:
             fresh = range(len(group.progress), queues)
             begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
-            _, progress = self._progress(group, begins)
+            _, progress = self._maker.progress(group, begins)
             group.grow(progress, self._clock.monotonic_ms(), before)
             self.follow_start(group)
             self.changed(group)

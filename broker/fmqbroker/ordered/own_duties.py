@@ -238,12 +238,7 @@ def _end_due(chain: Chain, group: GroupName) -> bool:
 
 def _heads_due(chain: Chain, group: GroupName) -> bool:
     """A subscription reads an ended segment, of this group or empty, and another one follows."""
-    numbers = {
-        s.number
-        for s in chain.segments[:-1]
-        if s.end is not None and (s.group == group or s.end == s.start)
-    }
-    return any(not numbers.isdisjoint(heads) for _, heads in chain.heads)
+    return any(segment is not chain.last for segment in chain.ended_heads(group))
 
 
 def _drop_due(chain: Chain, group: GroupName) -> bool:

@@ -83,18 +83,10 @@ class FinishedProgress:
     def _look(self, topic_id: TopicId) -> None:
         self._published.pop(topic_id, None)
         chain = self._cache.of(topic_id)
-        if chain is not None and self._has_due_head(chain):
+        if chain is not None and any(True for _ in chain.ended_heads(self._broker_group)):
             self._due[topic_id] = chain
         else:
             self._due.pop(topic_id, None)
-
-    def _has_due_head(self, chain: Chain) -> bool:
-        here = {
-            s.number
-            for s in chain.segments
-            if s.end is not None and (s.group == self._broker_group or s.end == s.start)
-        }
-        return any(not here.isdisjoint(numbers) for _, numbers in chain.heads)
 
     async def _publish(self) -> None:
         slices = Slices()

@@ -2,7 +2,7 @@
 
 A broker takes messages if it would append a `send` with the policy's acknowledgement now: it holds
 WRITE and its lease, it is not stopping, its journal has room, and enough slaves are in sync for the
-group's policy. `produce/service.py` checks the same four facts, each with its own error.
+group's policy. `produce/admission.py` checks the same four facts, each with its own error.
 
 Each change is logged once, with its reason. Nothing is written to disk.
 """

@@ -6,7 +6,7 @@ of the role or of replicas) makes the ack DELIVERY_UNKNOWN, never OK (P4). A mas
 no more, because its group is drained, still waits for its slaves: the outcome is known only here.
 The deadline of a batch is checked only once that batch is first in line.
 
-Sending and appending are the work of `produce/service.py`.
+Sending and appending are the work of `produce/session.py`.
 """
 
 from collections import deque

@@ -68,8 +68,7 @@ class InSyncSet:
         self._commit = commit
         self._group = group
         self._facts = facts
-        self.promised_end: Callable[[], Position] = lambda: Position(0)
-        """The end up to which whoever joins must have all on its disk, whatever the policy."""
+        self._promised_end: Callable[[], Position] = lambda: Position(0)
         self._moved = moved  # what the policy rests on has changed: compute the commit end
         self._me = BrokerId(settings.broker)
         self._limits = IsrLimits(settings.dead_after_ms, settings.in_sync_lag_bytes)
@@ -109,6 +108,13 @@ class InSyncSet:
         if asked is None and self._joining is not None:
             asked = current | {self._joining.broker}
         return [current] if asked is None or asked == current else [current, asked]
+
+    def require_on_disk(self, promised: Callable[[], Position]) -> None:
+        """Let no learner join whose disk holds less than up to `promised()`, whatever the policy.
+
+        Ordered topics promise their records on all members' disks.
+        """
+        self._promised_end = promised
 
     @property
     def leaving(self) -> bool:
@@ -155,7 +161,7 @@ class InSyncSet:
         joining = self._next_joining(current, facts)
         if joining is None or facts[joining.broker].counted_end < joining.mark:
             return None
-        if facts[joining.broker].durable_end < self.promised_end():
+        if facts[joining.broker].durable_end < self._promised_end():
             return None
         return frozenset(), frozenset({joining.broker}), f"{joining.broker} is in sync"
 

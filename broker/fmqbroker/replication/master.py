@@ -122,7 +122,7 @@ class MasterReplication:
 
     def require_on_disk(self, promised: Callable[[], Position]) -> None:
         """See `replication.view.MasterReplication`."""
-        self._isr.promised_end = promised
+        self._isr.require_on_disk(promised)
 
     def held_by_all(self) -> Position:
         """See `Host`: on their disks, whatever the policy counts."""

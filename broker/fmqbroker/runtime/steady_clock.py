@@ -141,26 +141,34 @@ class SteadyClock(Clock):
 
 def clock_doubt(clock: Clock) -> str | None:
     """Return why nothing may be deleted by age now; None if it may."""
-    return clock.doubt if isinstance(clock, SteadyClock) else None
+    steady = _steady(clock)
+    return None if steady is None else steady.doubt
 
 
 def may_correct(clock: Clock) -> bool:
     """Return whether store times of the future may be set back to this clock."""
-    return isinstance(clock, SteadyClock) and clock.may_correct
+    steady = _steady(clock)
+    return steady is not None and steady.may_correct
 
 
 def note_zookeeper(clock: Clock, wall_ms: int, asked_ms: int) -> None:
     """See `SteadyClock.note_zookeeper`; other clocks compare nothing."""
-    if isinstance(clock, SteadyClock):
-        clock.note_zookeeper(wall_ms, asked_ms)
+    if (steady := _steady(clock)) is not None:
+        steady.note_zookeeper(wall_ms, asked_ms)
 
 
 def note_past(clock: Clock, wall_ms: int) -> None:
     """See `SteadyClock.note_past`; other clocks compare nothing."""
-    if isinstance(clock, SteadyClock):
-        clock.note_past(wall_ms)
+    if (steady := _steady(clock)) is not None:
+        steady.note_past(wall_ms)
 
 
 def peer_clocks(clock: Clock) -> PeerClocks:
     """Return the comparison with other brokers' clocks, shared by all users of that clock."""
-    return clock.peers if isinstance(clock, SteadyClock) else PeerClocks(clock)
+    steady = _steady(clock)
+    return PeerClocks(clock) if steady is None else steady.peers
+
+
+def _steady(clock: Clock) -> SteadyClock | None:
+    """Return the broker's clock; None for the plain clock of a test or of a single part."""
+    return clock if isinstance(clock, SteadyClock) else None

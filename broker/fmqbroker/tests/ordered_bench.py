@@ -157,9 +157,9 @@ class OrderedBench(Bench):
 
     def line(self) -> SessionBatches:
         """Return a new session's batches."""
-        service = self.service
+        admission = self.service.admission
         return SessionBatches(
-            self.append, CHANGES.id, service.check, service.require_ordered, 10_000
+            self.append, CHANGES.id, admission.check, admission.require_ordered, 10_000
         )
 
     async def all_durable(self, slave: BrokerId = SLAVE) -> None:

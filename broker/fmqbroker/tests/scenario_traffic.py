@@ -7,8 +7,8 @@ from typing import Final
 
 import fmqclient
 from e2e.chaos.watch import now_ms
-from e2e.history.events import Acked, Committed, Committing, Delivered
-from e2e.history.events import Place as TopicPlace
+from e2e.history.client_events import Acked, Committed, Committing, Delivered
+from e2e.history.client_events import Place as TopicPlace
 from e2e.history.history import History as WatchHistory
 from fmqadapters.grpc import GrpcTransport
 from fmqbroker.tests.scenario_watch import READERS, TOPIC

@@ -15,7 +15,8 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Finding
 from e2e.checks.offsets import offsets
 from e2e.checks.serving import two_at_once
-from e2e.history.events import Floor, Look, Place, Setup
+from e2e.history.client_events import Place
+from e2e.history.cluster_events import Floor, Look, Setup
 from e2e.history.history import History
 from fmqcore.ids import Permission
 from fmqdev.cluster import DevCluster

@@ -25,7 +25,7 @@ from fmqcli.common import (
     talk,
 )
 from fmqcli.output.formats import DEFAULT, as_json, formatter
-from fmqcli.read_end import ReadEnd, not_reached
+from fmqcli.read_end import ReadEnd, not_reached, only_withheld_left
 from fmqcli.read_waits import ReadWaits, Standstill
 from fmqcli.stdio.writer import Writer
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
@@ -238,8 +238,10 @@ class _Printer:
         """Raise `Unavailable` if there was an end to reach: a script must see that it was not."""
         if end is not None:
             raise Unavailable(
-                f"the end is not reached: nothing came for {self.timeout_s:g} s (--timeout): give "
-                "more time, or see `fmq group lag` and `fmq status`"
+                not_reached(
+                    f"nothing came for {self.timeout_s:g} s (--timeout): give more time, or see "
+                    "`fmq group lag` and `fmq status`"
+                )
             )
 
     async def _end_now(self, reading: "_Reading") -> ReadEnd:
@@ -273,11 +275,11 @@ class _Printer:
             return True
         if withheld := end.withheld(rows):
             reading.waits.report_withheld(withheld)
-            reasons["withheld"] = not_reached(withheld)
+            reasons["withheld"] = only_withheld_left(withheld)
         if chain := reading.waits.chain:
-            reasons["chain"] = f"the end is not reached: {'; '.join(chain)}"
+            reasons["chain"] = not_reached("; ".join(chain))
         if unstored is not None:
-            reasons["acks"] = f"the end is not reached: {unstored}; see `fmq status`"
+            reasons["acks"] = not_reached(f"{unstored}; see `fmq status`")
         self._check_progress(reasons)
         return False
 

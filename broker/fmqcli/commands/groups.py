@@ -19,7 +19,7 @@ from fmqcli.common import (
     show,
     talk,
 )
-from fmqcli.read_end import withheld_sentences
+from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.names import require_name
@@ -55,7 +55,7 @@ def lag(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROK
 
     rows = run(work)
     _show(output, rows)
-    for sentence in withheld_sentences(rows):
+    for sentence in withheld_by_reason(rows).values():
         talk(sentence)
     behind = counted(sum(row.lag for row in rows), "message")
     talk(f"{behind} behind in {counted(len(rows), 'queue')}")

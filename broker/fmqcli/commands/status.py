@@ -22,6 +22,7 @@ from fmqcli.common import (
     show,
     talk,
 )
+from fmqcli.read_end import withheld_sentence
 from fmqclient.admin.infos import BrokerStatus
 from fmqcore.ids import Permission
 
@@ -65,8 +66,12 @@ def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
         )
         troubles.append(f"group {group}: takes no messages: {reason or 'no broker serves WRITE'}")
     troubles += [
-        f"group {group}: {counted(row.withheld_records, 'message')} on {row.broker}, up to "
-        f"position {row.end:,}, may not be read yet: {row.withheld_reason}"
+        withheld_sentence(
+            group,
+            row.withheld_records,
+            f"on {row.broker}, up to position {row.end:,},",
+            row.withheld_reason,
+        )
         for row in reached
         if row.withheld_records
     ]

@@ -6,7 +6,7 @@ import typer
 
 from fmqcli.commands.ordered import chain_groups
 from fmqcli.common import BROKERS, Brokers, Output, OutputOption, client, confirm, run, show, talk
-from fmqcli.read_end import withheld_sentences
+from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import QueueOffsets, TopicInfo
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import MAX_QUEUES
@@ -103,7 +103,7 @@ def describe(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers =
     names = ("group", "queue", "weight", "begin", "end", "withheld")
     data = _json(topic) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]}
     show(output, [n.upper() for n in names], rows, data)
-    for sentence in withheld_sentences(found):
+    for sentence in withheld_by_reason(found).values():
         talk(sentence)
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fmqcli.read_end import ReadEnd, withheld_sentences
+from fmqcli.read_end import ReadEnd, withheld_by_reason
 from fmqcli.read_waits import ReadWaits, Standstill
 from fmqclient.admin.infos import QueueOffsets
 
@@ -92,7 +92,7 @@ def test_group_without_stored_start_counts_as_unread(readable: int, withheld: bo
 def test_sentence_is_for_what_may_last(
     rows: list[QueueOffsets], lasting: bool, sentences: list[str]
 ) -> None:
-    assert withheld_sentences(rows, lasting=lasting) == [
+    assert list(withheld_by_reason(rows, lasting=lasting).values()) == [
         f"group g1: 4 messages of topic t may not be read yet: {reason}" for reason in sentences
     ]
 

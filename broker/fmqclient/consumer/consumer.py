@@ -22,7 +22,7 @@ from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopTurns, LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED
+from fmqclient.net.tasks import CANCELLED, MainTask
 from fmqclient.settings import ConsumerSettings, Start
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.ids import GroupName
@@ -63,7 +63,7 @@ class Consumer(MustBeClosed):
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
         self._there = asyncio.Event()  # a delivered batch is there, or the end is
         self._tasks: asyncio.TaskGroup | None = None
-        self._main: asyncio.Task[None] | None = None
+        self._main = MainTask(self._ended)
         self._error: BaseException | None = None
         self._closed = False
         self._committing = Committing()
@@ -76,15 +76,7 @@ class Consumer(MustBeClosed):
         await self._routes.topic(self._settings.topic)
         self._open_once()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._main = asyncio.create_task(self._run(ready))
-        self._main.add_done_callback(self._ended)
-        self._main.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
-        try:
-            await ready
-        except BaseException:
-            self._main.cancel()
-            await asyncio.wait([self._main])
-            raise
+        await self._main.open(self._run(ready), ready)
         if self._error is not None:
             raise self._error
         self._unclosed = True
@@ -102,30 +94,28 @@ class Consumer(MustBeClosed):
     ) -> None:
         if error is not None:
             self._given.clear()  # ack="auto": the program did not get done with them
-        await self.close()
+        await super().__aexit__(kind, error, trace)
 
     async def close(self) -> None:
         """Send the acks, give back what was not taken, and leave, in at most `close_timeout_s`."""
         self._unclosed = False
-        main, self._main = self._main, None
         self._closed = True
         self._there.set()
-        if main is None:
+        if not self._main.is_open:
             return
         try:
-            self._ack_given()
-            async with asyncio.timeout(self._settings.close_timeout_s):
-                if self._error is None:  # else no session is left that could leave
-                    await all_leave(
-                        list(self._sessions.values()), lambda session: self._drop(session, None)
-                    )
-        except TimeoutError:
-            pass  # the brokers notice by themselves; unsaid acks mean: delivered again
+            await self._main.close(self._leave, self._settings.close_timeout_s)
         finally:
-            main.cancel()
-            await asyncio.wait([main])
             for session in self._sessions.values():
                 session.over = Unavailable(CONSUMER_CLOSED)
+
+    async def _leave(self) -> None:
+        """Leave all sessions. One that is not left in time ends at its broker, by its silence."""
+        self._ack_given()
+        if self._error is None:  # else no session is left that could leave
+            await all_leave(
+                list(self._sessions.values()), lambda session: self._drop(session, None)
+            )
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         forget = self._routes.on_change(self._learn)
@@ -146,12 +136,8 @@ class Consumer(MustBeClosed):
             if not ready.done():
                 ready.set_result(None)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Fail the consumer when a task ended by an error or a cancel: no caller may wait on."""
-        if task.cancelled():
-            self._fail(Unavailable(f"this consumer has failed: {CANCELLED}"))
-        elif (error := task.exception()) is not None:
-            self._fail(error)
+    def _ended(self, error: BaseException | None) -> None:
+        self._fail(error or Unavailable(f"this consumer has failed: {CANCELLED}"))
 
     def _fail_part(self, reason: str) -> None:
         """Fail every waiting caller and hand out nothing more."""
@@ -164,8 +150,7 @@ class Consumer(MustBeClosed):
         for session in self._sessions.values():
             session.commits.give_up(error)
             session.reason = str(error)
-        if self._main is not None:
-            self._main.cancel()
+        self._main.cancel()
         self._there.set()
 
     def _learn(self) -> None:
@@ -192,7 +177,7 @@ class Consumer(MustBeClosed):
                 )
                 work = session.run()
                 try:
-                    self._tasks.create_task(work).add_done_callback(self._ended)
+                    self._main.watch(self._tasks.create_task(work))
                 except RuntimeError:  # one of the others has ended us: all are being cancelled
                     work.close()
                     del self._sessions[group.group]
@@ -254,7 +239,7 @@ class Consumer(MustBeClosed):
                 raise self._error
             if self._closed:
                 return None
-            if self._main is None:
+            if not self._main.is_open:
                 raise Unavailable("open the consumer first: async with ... as consumer")
             self._there.clear()
             await self._there.wait()

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class BufferWaiters(Generic[T]):
-    """Queued calls, in the order in which they came. Call `look` whenever there may be space."""
+    """Queued calls, in the order in which they came. Call `admit_soon` when there may be space."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[asyncio.Future[T], Callable[[], T]]] = deque()
@@ -23,10 +23,13 @@ class BufferWaiters(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def waiting(self) -> "list[asyncio.Future[T]]":
-        """Futures of the waiting callers; each ends with its call or when its caller leaves."""
-        return [turn for turn, _ in self._waiting]
+    async def flush(self, hurry: Callable[[], None]) -> None:
+        """Wait until all callers who wait now had their turn; `hurry` what takes up the space."""
+        for turn in [turn for turn, _ in self._waiting]:
+            if not turn.done():
+                hurry()
+                await asyncio.wait([turn])
+        hurry()
 
     async def take(self, call: Callable[[], T]) -> T:
         """Run `call` once there is space and all earlier callers had their turn; return its result.

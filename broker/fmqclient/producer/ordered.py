@@ -11,10 +11,8 @@ the loss of the role does. The program opens another one and goes on after `last
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
 from fmqclient.arguments import (
@@ -22,24 +20,22 @@ from fmqclient.arguments import (
     as_bytes,
     as_headers,
     as_they_are,
-    check_all,
+    check_batch,
     check_callback,
 )
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, all_done
-from fmqclient.producer.batches import RECORD_OVERHEAD, PendingBatch, Record, reject
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done, all_results
+from fmqclient.producer.batches import RECORD_OVERHEAD, Record
 from fmqclient.producer.buffer_waiters import BufferWaiters
-from fmqclient.producer.ordered_line import Line
+from fmqclient.producer.ordered_buffer import OrderedBuffer
+from fmqclient.producer.ordered_line import Line, ordered_topic
 from fmqclient.producer.ordered_records import (
-    CutBatch,
     LastRecord,
     OrderedResult,
     cut_of,
-    error_of_cut,
-    error_of_unsent,
     last_records_of,
     result_of,
     role_of,
@@ -58,12 +54,10 @@ from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     FmqError,
-    InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
     UnknownQueue,
-    UnknownTopic,
 )
 from fmqcore.names import require_name
 from fmqcore.placement import ByChain
@@ -71,20 +65,7 @@ from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 
 _log = logging.getLogger("fmqclient")
-_TICK_S: Final = 0.1
-_READ_FIRST_MS: Final = 1000
-_BATCH_AGE_MS: Final = 1000  # a batch takes records for at most this time: they share its deadline
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
-
-
-class _Inbox:
-    """Records of one queue that were not cut into their batch yet."""
-
-    __slots__ = ("open", "pending")
-
-    def __init__(self) -> None:
-        self.pending: deque[PendingBatch] = deque()
-        self.open: PendingBatch | None = None  # the last of them, while it takes more
 
 
 class OrderedProducer(MustBeClosed):
@@ -122,10 +103,9 @@ class OrderedProducer(MustBeClosed):
         self._waiters: BufferWaiters[asyncio.Future[OrderedResult]] = BufferWaiters()
         self._state = OrderedState()
         self._last: Mapping[int, LastRecord] = {}
-        self._inboxes: list[_Inbox] = []
-        self._records = self._bytes = 0  # without an outcome
+        self._buffer = OrderedBuffer(clock, settings, self._state, self._waiters.admit_soon)
         self._busy = asyncio.Event()
-        self._main: asyncio.Task[None] | None = None
+        self._main = MainTask(self._ended)
         self._line: Line | None = None
         self._stream: SegmentStream | None = None
         self._end: FmqError | None = None  # nothing more is taken
@@ -133,32 +113,17 @@ class OrderedProducer(MustBeClosed):
     # ---- life
 
     async def __aenter__(self) -> "OrderedProducer":
-        try:
-            config = await self._routes.topic(self._topic)
-        except UnknownTopic:
-            raise UnknownTopic(
-                f"there is no topic {self._topic!r}; create it: fmq topic create {self._topic} "
-                "--ordered --groups GROUP,GROUP, or admin().ordered.create()"
-            ) from None
-        if not config.ordered:
-            raise InvalidArgument(
-                f"topic {self._topic} is not ordered: use `producer()` (fmq produce without "
-                "--ordered), or create an ordered topic (fmq topic create NAME --ordered --groups "
-                "GROUP,GROUP)"
-            )
+        config = await ordered_topic(self._routes, self._topic)
         self._open_once()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._main = asyncio.create_task(self._run(config.id))
-        self._main.add_done_callback(self._ended)
         try:
-            await asyncio.wait([self._ready])
-            self._ready.result()
+            await self._main.open(self._run(config.id), self._ready)
         except BaseException:
             self._end = self._end or Unavailable(
                 "this ordered producer was given up before it got the role: make another one"
             )
-            await self._stop()
+            self._fail_rest()
             raise
         self._unclosed = True
         return self
@@ -166,44 +131,26 @@ class OrderedProducer(MustBeClosed):
     def _described(self) -> str:
         return f"an ordered producer to {self._topic!r}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Send what is pending, for at most `close_timeout_s`, fail the rest, give up the role."""
         self._unclosed = False
-        if self._main is None:
+        if not self._main.is_open:
             return
         self._end = self._end or Unavailable("this ordered producer is closed")
         self._waiters.admit_soon()
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
-                await self.flush()
-        except TimeoutError:
-            pass
+            await self._main.close(self.flush, self._settings.close_timeout_s)
         finally:
-            await self._stop()
+            self._fail_rest()
 
-    async def _stop(self) -> None:
-        main, self._main = self._main, None
-        if main is None:
-            return
-        main.cancel()
-        try:
-            await asyncio.wait([main])
-        finally:
-            if self._records:
-                _log.warning(
-                    "an ordered producer to %s was closed with %d records pending: each ends with "
-                    "an error, DeliveryUnknown if it may be stored; flush() before",
-                    *(self._topic, self._records),
-                )
-            self._fail_all(Unavailable("closed before the broker answered"), None)
+    def _fail_rest(self) -> None:
+        if self._buffer.records:
+            _log.warning(
+                "an ordered producer to %s was closed with %d records pending: each ends with "
+                "an error, DeliveryUnknown if it may be stored; flush() before",
+                *(self._topic, self._buffer.records),
+            )
+        self._fail_all(Unavailable("closed before the broker answered"), None)
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
@@ -213,14 +160,11 @@ class OrderedProducer(MustBeClosed):
         self._stream = SegmentStream(
             lambda: self._opening(self._line.sender_id if self._line else ""),
             self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
-            self._settings, self._cut, self._apply, self._learn_of_stream,
+            self._settings, self._buffer.cut, self._apply, self._learn_of_stream,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             for work in (self._line.run(), self._stream.run(), self._tick()):
-                self._start(tasks, work)
-
-    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
-        tasks.create_task(work).add_done_callback(self._ended)
+                self._main.watch(tasks.create_task(work))
 
     def _opening(self, sender_id: str) -> client_pb2.ProduceOpen:
         return client_pb2.ProduceOpen(
@@ -234,13 +178,11 @@ class OrderedProducer(MustBeClosed):
             ),
         )
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """End the producer when a task ended by an error or a cancel: no caller may wait on."""
-        error = CANCELLED if task.cancelled() else task.exception()
+    def _ended(self, error: BaseException | None) -> None:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if not isinstance(error, FmqError):
-            error = Unavailable(f"this ordered producer has failed: {error}")
+            error = Unavailable(f"this ordered producer has failed: {error or CANCELLED}")
         self._fail(error, None)
 
     def _fail_part(self, reason: str) -> None:
@@ -254,70 +196,41 @@ class OrderedProducer(MustBeClosed):
             self._ready.exception()  # its caller may have left
         if self._end is None:
             self._end = error
-            if self._records:
+            if self._buffer.records:
                 _log.warning("an ordered producer to %s ends: %s", self._topic, error)
         elif self._state.error is None:
             return  # it is being closed
-        if self._main is not None:
-            self._main.cancel()
+        self._main.cancel()
         self._fail_all(error, refused)
         self._waiters.admit_soon()
 
     def _fail_all(self, error: FmqError, refused: Batch | None) -> None:
-        """Fail what has no outcome. `refused`: the batch that this error is about."""
         self._state.end(error)
-        for batch in self._state.batches:
-            self._reject(cut_of(batch), error_of_cut(batch, error, refused=batch is refused))
-        for queue in self._state.queues:
-            queue.batches.clear()
-        for inbox in self._inboxes:
-            for pending in inbox.pending:
-                self._reject(pending, error_of_unsent(error))
-            inbox.pending.clear()
-            inbox.open = None
-
-    def _reject(self, batch: CutBatch | PendingBatch, error: FmqError) -> None:
-        reject(batch.records, error)
-        self._release(len(batch.records), batch.bytes)
-
-    def _release(self, count: int, size: int) -> None:
-        self._records -= count
-        self._bytes -= size
-        self._waiters.admit_soon()
+        self._buffer.fail_all(error, refused)
 
     async def _tick(self) -> None:
-        """Expire deadlines. After the program blocked the loop, answers are read before."""
-        expire_from_ms = 0
+        """Expire deadlines."""
+        ticks = self._watch.ticks()
         while True:
             await self._busy.wait()
-            late_ms = await self._watch.sleep(_TICK_S)
-            now_ms = self._clock.monotonic_ms()
-            if late_ms:
-                expire_from_ms = now_ms + _READ_FIRST_MS
-            if now_ms >= expire_from_ms:
+            now_ms, may_expire = await ticks.wait()
+            if may_expire:
                 self._apply(self._state.tick(now_ms))
                 self._expire(now_ms)
-            if not self._records:
+            if not self._buffer.records:
                 self._busy.clear()
 
     def _expire(self, now_ms: int) -> None:
         """End the producer if the oldest record of a queue has waited for too long."""
-        timeout_ms = int(self._settings.delivery_timeout_s * 1000)
-        for queue, inbox in zip(self._state.queues, self._inboxes, strict=True):
-            batch = inbox.open
-            if batch is not None and batch.deadline_ms < now_ms + timeout_ms - _BATCH_AGE_MS:
-                inbox.open = None
-            oldest = cut_of(queue.batches[0]) if queue.batches else next(iter(inbox.pending), None)
-            if oldest is not None and oldest.deadline_ms <= now_ms:
-                self._fail(
-                    Unavailable(
-                        f"a record had no outcome for {self._settings.delivery_timeout_s:g} s: "
-                        f"{self.waits_for or 'no answer'}; no later one may be stored without it, "
-                        "so this producer ends: open it again and go on after its `last` records"
-                    ),
-                    None,
-                )
-                return
+        if self._buffer.is_overdue(now_ms):
+            self._fail(
+                Unavailable(
+                    f"a record had no outcome for {self._settings.delivery_timeout_s:g} s: "
+                    f"{self.waits_for or 'no answer'}; no later one may be stored without it, "
+                    "so this producer ends: open it again and go on after its `last` records"
+                ),
+                None,
+            )
 
     # ---- roles and answers
 
@@ -348,15 +261,14 @@ class OrderedProducer(MustBeClosed):
     @property
     def outstanding(self) -> int:
         """Number of records without an outcome yet."""
-        return self._records
+        return self._buffer.records
 
     def _learn(self, news: client_pb2.SenderState) -> None:
         state, epoch = self._state, self._state.epoch
         actions = state.apply_role(role_of(news))
         if state.epoch != epoch:
             self._last = last_records_of(news)
-            if not self._inboxes:
-                self._inboxes = [_Inbox() for _ in state.queues]
+            self._buffer.open_queues()
         self._apply(actions)
         if state.epoch != epoch and state.error is None:
             if not self._ready.done():
@@ -391,7 +303,7 @@ class OrderedProducer(MustBeClosed):
                 future.set_result(
                     result_of(stored.group, stored.segment, stored.offset, stored.batch, at)
                 )
-        self._release(len(content.records), content.bytes)
+        self._buffer.release(content)
 
     # ---- sending
 
@@ -438,31 +350,18 @@ class OrderedProducer(MustBeClosed):
         queue: int | None = None,
     ) -> list[OrderedResult]:
         """Send many records; return their results in order, or raise the first error."""
-        check_all("value", values)
-        check_all("key", keys or ())
-        if keys is not None and len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        check_batch(values, keys)
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, value, key, None, None, queue)
             futures.append(await self._waiters.take(hand_in))
-        await all_done(futures)
-        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
-        if error is not None:
-            raise error
-        return [future.result() for future in futures]
+        return await all_results(futures)
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
-        for turn in self._waiters.waiting:  # those who wait for room were sent, too
-            if not turn.done():
-                self._hurry()
-                await asyncio.wait([turn])
-        self._hurry()
-        cut = [record for batch in self._state.batches for record in cut_of(batch).records]
-        pending = [r for box in self._inboxes for batch in box.pending for r in batch.records]
-        await all_done([record[4] for record in (*cut, *pending)])
+        await self._waiters.flush(self._hurry)
+        await all_done([record[4] for record in self._buffer.outstanding()])
 
     def _hurry(self) -> None:
         if self._stream is not None:
@@ -478,7 +377,7 @@ class OrderedProducer(MustBeClosed):
     ) -> "asyncio.Future[OrderedResult]":
         if self._end is not None:
             raise type(self._end)(str(self._end))
-        if not self._inboxes:
+        if not self._buffer.queues:
             raise Unavailable("open the producer first: async with ... as producer")
         raw_value, raw_key = as_bytes("value", value), as_bytes("key", key or b"")
         raw_tag = b"" if tag is None else as_bytes("tag", tag)
@@ -488,12 +387,12 @@ class OrderedProducer(MustBeClosed):
         self._require_room(size)
         future: asyncio.Future[Any] = self._loop.create_future()
         record: Record = (raw_value, raw_key, raw_tag, raw_headers, future, True, 0)
-        self._put(self._inboxes[number], record, size)
+        self._put(number, record, size)
         return future
 
     def _queue_of(self, key: bytes, queue: int | None) -> int:
         """Return a record's queue: fixed for a key. Records without a key count as one key."""
-        count = len(self._inboxes)
+        count = self._buffer.queues
         if queue is None:
             return ByChain(count).queue(key)
         if not isinstance(queue, int) or not 0 <= queue < count:
@@ -506,38 +405,11 @@ class OrderedProducer(MustBeClosed):
         most = min(_MAX_RECORD, self._stream.max_batch_bytes)
         if size > most:
             raise TooLarge(f"a record of {size} bytes, at most {most}: store it elsewhere")
-        settings = self._settings
-        if self._records and (
-            self._bytes + size > settings.max_outstanding_bytes
-            or self._records >= settings.max_outstanding_records
-        ):
-            raise Overloaded(
-                f"{self._records} records, {self._bytes} bytes are outstanding: await send(), or "
-                "raise max_outstanding_bytes"
-            )
+        self._buffer.require_room(size)
 
-    def _put(self, inbox: _Inbox, record: Record, size: int) -> None:
-        assert self._stream is not None
-        batch, settings = inbox.open, self._settings
-        most_bytes = min(settings.max_batch_bytes, self._stream.max_batch_bytes)
-        most = min(settings.max_batch_records, self._stream.max_batch_records)
-        if batch is None or batch.bytes + size > most_bytes or len(batch.records) >= most:
-            born_ms = self._clock.wall_ms() if settings.born_time else 0
-            timeout_ms = int(settings.delivery_timeout_s * 1000)
-            batch = inbox.open = PendingBatch(self._clock.monotonic_ms() + timeout_ms, born_ms)
-            inbox.pending.append(batch)
-            self._stream.wake()
-        batch.records.append(record)
-        batch.bytes += size
-        self._records += 1
-        self._bytes += size
+    def _put(self, queue: int, record: Record, size: int) -> None:
+        stream = self._stream
+        assert stream is not None
+        if self._buffer.put(queue, record, size, stream.max_batch_bytes, stream.max_batch_records):
+            stream.wake()
         self._busy.set()
-
-    def _cut(self) -> None:
-        """Cut the next batch of each queue whose earlier ones were all sent (L11)."""
-        for number, inbox in enumerate(self._inboxes):
-            if inbox.pending and self._state.all_sent(number):
-                pending = inbox.pending.popleft()
-                if pending is inbox.open:
-                    inbox.open = None
-                self._state.add(number, CutBatch(pending))

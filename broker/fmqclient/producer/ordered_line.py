@@ -22,8 +22,9 @@ from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.ordered_state import OrderedState, Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
-from fmqcore.errors import FmqError, Unavailable, UnknownTopic, error_of
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable, UnknownTopic, error_of
 from fmqcore.routing import BrokerRoute
+from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 from fmqport.transport import CallRefused, Stream, TransportError
 from fmqproto.v1 import client_pb2
@@ -33,6 +34,24 @@ HEARTBEAT_MS: Final = 3000
 """Where a broker names no other."""
 
 _log = logging.getLogger("fmqclient")
+
+
+async def ordered_topic(routes: Routes, topic: str) -> TopicConfig:
+    """Return an ordered topic; raise `UnknownTopic`, or `InvalidArgument` if it is not ordered."""
+    try:
+        config = await routes.topic(topic)
+    except UnknownTopic:
+        raise UnknownTopic(
+            f"there is no topic {topic!r}; create it: fmq topic create {topic} "
+            "--ordered --groups GROUP,GROUP, or admin().ordered.create()"
+        ) from None
+    if not config.ordered:
+        raise InvalidArgument(
+            f"topic {topic} is not ordered: use `producer()` (fmq produce without "
+            "--ordered), or create an ordered topic (fmq topic create NAME --ordered --groups "
+            "GROUP,GROUP)"
+        )
+    return config
 
 
 class Line:

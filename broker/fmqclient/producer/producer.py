@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Final
 
 from fmqclient.arguments import (
@@ -22,14 +21,14 @@ from fmqclient.arguments import (
     as_bytes,
     as_headers,
     as_they_are,
-    check_all,
+    check_batch,
     check_place,
 )
 from fmqclient.forgotten import MustBeClosed
 from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
-from fmqclient.net.tasks import CANCELLED, all_done
+from fmqclient.net.tasks import CANCELLED, MainTask, all_done, all_results
 from fmqclient.producer.accumulator import Accumulator
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.producer.buffer_waiters import BufferWaiters
@@ -39,7 +38,6 @@ from fmqclient.producer.topics import KnownTopics
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
-    InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
@@ -74,7 +72,7 @@ class Producer(MustBeClosed):
         self._senders: dict[GroupName, Sender] = {}
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
-        self._main: asyncio.Task[None] | None = None
+        self._main = MainTask(self._ended)
         self._topics = KnownTopics(self._accumulator, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
         self._named: dict[str, None] = {}  # topics, for messages about this producer
@@ -87,10 +85,7 @@ class Producer(MustBeClosed):
         self._open_once()
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
-        self._main = asyncio.create_task(self._run(ready))
-        self._main.add_done_callback(self._ended)
-        self._main.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
-        await ready
+        await self._main.open(self._run(ready), ready)
         if self._failed:
             raise Unavailable(self._closed)
         self._unclosed = True
@@ -99,34 +94,18 @@ class Producer(MustBeClosed):
     def _described(self) -> str:
         return f"a producer to {', '.join(map(repr, self._named)) or 'no topic yet'}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Send what is pending, for at most `close_timeout_s` seconds, then fail what is left."""
         self._unclosed = False
-        main, self._main = self._main, None
-        if main is None:
+        if not self._main.is_open:
             return
         self._closed = self._closed or "this producer is closed"
         self._waiters.admit_soon()
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
-                await self.flush()
-        except TimeoutError:
-            pass
+            await self._main.close(self.flush, self._settings.close_timeout_s)
         finally:
-            main.cancel()
-            try:
-                await asyncio.wait([main])
-            finally:
-                self._warn_of_pending("closed")
-                self._accumulator.close()
+            self._warn_of_pending("closed")
+            self._accumulator.close()
 
     def _warn_of_pending(self, how: str) -> None:
         if pending := self._accumulator.outstanding_records:
@@ -148,12 +127,8 @@ class Producer(MustBeClosed):
             self._tasks = None
             forget()
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Fail the producer when a task ended by an error or a cancel: no caller may wait on."""
-        if task.cancelled():
-            self._fail_part(CANCELLED)
-        elif (error := task.exception()) is not None:
-            self._fail_part(repr(error))
+    def _ended(self, error: BaseException | None) -> None:
+        self._fail_part(CANCELLED if error is None else repr(error))
 
     def _fail_part(self, reason: str) -> None:
         """Fail every pending record and accept no more."""
@@ -161,8 +136,7 @@ class Producer(MustBeClosed):
             return
         self._failed = True
         self._closed = f"this producer has failed: {reason}"
-        if self._main is not None:
-            self._main.cancel()
+        self._main.cancel()
         self._warn_of_pending("lost")
         self._accumulator.close()
         self._waiters.admit_soon()
@@ -231,7 +205,7 @@ class Producer(MustBeClosed):
         group: str | None = None,
         queue: int | None = None,
     ) -> "asyncio.Future[SendResult]":
-        if self._closed or self._main is None:
+        if self._closed or not self._main.is_open:
             raise Unavailable(self._closed or "open the producer first: async with ... as producer")
         if not isinstance(topic, str):
             require_name("topic", topic)  # it raises; what cannot be looked up, too
@@ -281,28 +255,17 @@ class Producer(MustBeClosed):
 
         Records stay in order within each queue. Without keys, they go to few queues at a time.
         """
-        check_all("value", values)
-        check_all("key", keys or ())
-        if keys is not None and len(keys) != len(values):
-            raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
+        check_batch(values, keys)
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, topic, value, key, group=group, queue=queue)
             futures.append(await self._waiters.take(hand_in))
-        await all_done(futures)
-        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
-        if error is not None:
-            raise error
-        return [future.result() for future in futures]
+        return await all_results(futures)
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
-        for turn in self._waiters.waiting:  # those who wait for room were sent, too
-            if not turn.done():
-                self._hurry()
-                await asyncio.wait([turn])
-        self._hurry()
+        await self._waiters.flush(self._hurry)
         await all_done(self._accumulator.futures())
 
     def _hurry(self) -> None:
@@ -397,6 +360,6 @@ class Producer(MustBeClosed):
             work.close()
             return
         try:
-            self._tasks.create_task(work).add_done_callback(self._ended)
+            self._main.watch(self._tasks.create_task(work))
         except RuntimeError:  # we are being closed: what is held ends with it
             work.close()

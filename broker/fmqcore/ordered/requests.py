@@ -188,8 +188,8 @@ def give_up_group(chain: Chain, group: GroupName) -> Chain:
 def _empty_until_loss(chain: Chain, numbers: list[int]) -> tuple[Chain, list[int]]:
     """Empty segments up to the first that loses records, and return which are left.
 
-    A loss stays one when more is emptied. So the first is found by halves: a chain may have
-    thousands of segments, and each look reads all of them.
+    A loss stays one when more is emptied, so the first is found by bisection: a chain may have
+    thousands of segments, and every check of a candidate reads the whole chain.
     """
     counts = range(1, len(numbers) + 1)
     harmless = bisect_left(

@@ -201,6 +201,15 @@ class Chain:
             if s.group == group and s.end is None and (s.end_unknown or s is closing)
         )
 
+    def ended_heads(self, group: GroupName) -> Iterator[Segment]:
+        """Return the ended segments, of a group or empty, that a subscription still reads."""
+        read = {number for _, numbers in self.heads for number in numbers}
+        return (
+            s
+            for s in self.segments
+            if s.number in read and s.end is not None and (s.group == group or s.end == s.start)
+        )
+
     def delivered_before(self, segment: Segment, subscription: str, queue: int) -> int | None:
         """Return the highest sequence of the segment's sender that segments before it deliver.
 

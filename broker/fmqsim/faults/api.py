@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from e2e.history.events import Fault, FaultKind, PhaseName, Step
+from e2e.history.cluster_events import Fault, FaultKind, PhaseName, Step
 from fmqsim.scenario.api import GroupWorld
 from fmqsim.scenario.chain_watch import ChainWatch
 from fmqsim.scenario.hosts import BrokerHost

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqsim.faults import disk_damage as damage
 from fmqsim.faults.api import Act, Entry
 from fmqsim.scenario.chain_watch import ChainStep, Sprung, Trap

@@ -6,7 +6,7 @@ more than a group promises to survive.
 
 import asyncio
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act
 from fmqsim.scenario.hosts import BrokerHost

@@ -8,7 +8,7 @@ master without that tail, so the end has to be lowered (ADR 0072).
 import asyncio
 from typing import Final
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqsim.faults import disk_damage as damage
 from fmqsim.faults.api import Act, Entry
 from fmqsim.scenario.chain_watch import ChainStep, Sprung, Trap

@@ -7,7 +7,7 @@ seed another run. The wish stays: a group is whole again once the wanted master 
 import asyncio
 from typing import Final
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqcore.zk.group_state import Mode
 from fmqsim.faults import disk_damage as damage
 from fmqsim.faults.api import Act, Entry

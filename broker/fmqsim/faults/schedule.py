@@ -14,7 +14,7 @@ import random
 from typing import Final
 
 from e2e.checks.verdict import ORDERED
-from e2e.history.events import PhaseName
+from e2e.history.cluster_events import PhaseName
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.faults.chain_steps import CHAIN_STEPS

@@ -8,7 +8,7 @@ one before goes on with what it had on its way: it must be fenced.
 from collections.abc import Callable
 from typing import Final
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqsim.engine.node import Node
 from fmqsim.faults.api import Act, Entry
 from fmqsim.scenario.hosts import BrokerHost, ClientHost

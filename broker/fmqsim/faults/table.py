@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqsim.faults import acts, power
 from fmqsim.faults import disk_damage as damage
 from fmqsim.faults.api import Entry

@@ -78,7 +78,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a session outlives its term",
         "what its connection holds still is stored when its broker is master again, after others",
         (
-            "fmqbroker/produce/service.py",
+            "fmqbroker/produce/session.py",
             "        if self.epoch != now:\n",
             "        if self.epoch > now:\n",
         ),

@@ -58,7 +58,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "consumer acks confirmed before they are stored",
         "a crash takes an ack that its consumer holds for safe",
         (
-            "fmqbroker/consume/registry.py",
+            "fmqbroker/consume/progress_writer.py",
             "        for written in rounds:\n            await written.wait()\n",
             "",
         ),
@@ -159,7 +159,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a retry is acknowledged at once",
         "the first try is not committed yet, and the second gets an OK",
         (
-            "fmqbroker/produce/service.py",
+            "fmqbroker/produce/session.py",
             "            level,\n            done.end,\n",
             "            level,\n            done.end if size else Position(0),\n",
         ),
@@ -290,7 +290,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "acks that found no room are forgotten",
         "the next try has nothing to store, and its consumer is answered that it is stored",
         (
-            "fmqbroker/consume/registry.py",
+            "fmqbroker/consume/progress_writer.py",
             "                self._unstored.give_back(entries)\n                self._waiters",
             "                self._waiters",
         ),
@@ -303,7 +303,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "what the store refuses is answered as stored",
         "a seek is answered with OK though the reads were lost before it was stored",
         (
-            "fmqbroker/consume/registry.py",
+            "fmqbroker/consume/progress_writer.py",
             "                error = refused  # whoever reads now has what was stored\n",
             "",
         ),

@@ -9,24 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from e2e.checks.findings import Finding
 from e2e.checks.verdict import Verdict
-from e2e.history.events import (
-    Acked,
-    Delivered,
-    Down,
-    Failed,
-    Fault,
-    Nacked,
-    Phase,
-    Refusal,
-    Sent,
-    Serves,
-    Setup,
-    State,
-    Step,
-    Stored,
-    Unsure,
-    Up,
-)
+from e2e.history.client_events import Acked, Delivered, Failed, Nacked, Sent, Stored, Unsure
+from e2e.history.cluster_events import Down, Fault, Phase, Refusal, Serves, Setup, State, Step, Up
 
 if TYPE_CHECKING:
     from fmqsim.scenario.world import World

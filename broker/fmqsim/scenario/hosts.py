@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, Final, Protocol
 
-from e2e.history.events import Down, Ending, Refusal
+from e2e.history.cluster_events import Down, Ending, Refusal
 from e2e.history.history import History
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic

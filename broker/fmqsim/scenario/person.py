@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from e2e.history.events import Fault, FaultKind, State, Step
+from e2e.history.cluster_events import Fault, FaultKind, State, Step
 from e2e.traffic.ports import Door
 from fmqcore.errors import FmqError, InvalidArgument
 from fmqcore.ids import GroupName

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from e2e.history.events import GroupSetup, Setup
+from e2e.history.cluster_events import GroupSetup, Setup
 from e2e.traffic.ordered import OrderedReading, OrderedSending
 from e2e.traffic.traffic import Member as Reader
 from e2e.traffic.traffic import Plan, Seeks, Sending
@@ -108,7 +108,7 @@ class Focus:
     moves: bool = False
     topics: bool = False
     ordered: bool = False  # an ordered topic over two groups or three
-    seek_times: bool = False  # the last seek of its readers may go to a time, not to the start
+    seek_times: bool = False  # the ordered topic's last seek may go to a time, not to the start
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from e2e.history.events import Fault, FaultKind, Place, Sent, Step, Stored
+from e2e.history.client_events import Place, Sent, Stored
+from e2e.history.cluster_events import Fault, FaultKind, Step
 from e2e.traffic.ports import Door
 from e2e.traffic.values import record_of, value_of
 from fmqclient.client import Client

@@ -12,22 +12,17 @@ from typing import Any, Final
 
 import structlog
 
-from e2e.history.events import (
+from e2e.history.client_events import (
     Committed,
     Delivered,
-    Ends,
-    Event,
     OrderedHandedOn,
     OrderedLowered,
     OrderedStored,
-    Phase,
-    PhaseName,
-    Serves,
     Sought,
-    State,
     Stored,
-    Up,
 )
+from e2e.history.cluster_events import Ends, Phase, PhaseName, Serves, State, Up
+from e2e.history.events import Event
 from e2e.history.history import History
 from e2e.history.journals import Journal as StoredJournal
 from e2e.history.journals import load

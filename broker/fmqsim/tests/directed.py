@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from e2e.checks.verdict import SIMULATED, Outcome, judge
-from e2e.history.events import Event, Failed, Fault, FaultKind, Place, Sent, Step, Stored, Unsure
+from e2e.history.client_events import Failed, Place, Sent, Stored, Unsure
+from e2e.history.cluster_events import Fault, FaultKind, Step
+from e2e.history.events import Event
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Member as Reader
 from e2e.traffic.traffic import Plan, Sending

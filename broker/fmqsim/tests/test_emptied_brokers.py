@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from e2e.history.events import Fault, FaultKind
+from e2e.history.cluster_events import Fault, FaultKind
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
 from fmqsim.tests.directed import MASTER, QUICK, SLAVE, THIRD, Stage, play

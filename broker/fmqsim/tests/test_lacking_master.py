@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from e2e.history.events import Acked, Fault
+from e2e.history.client_events import Acked
+from e2e.history.cluster_events import Fault
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.history.events import Down, Fault, FaultKind, Step
+from e2e.history.cluster_events import Down, Fault, FaultKind, Step
 from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.policy import AckPolicy
 from fmqcore.zk.group_state import Mode

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from e2e.checks.verdict import Outcome
-from e2e.history.events import PhaseName, Sent, Serves, Stored
+from e2e.history.client_events import Sent, Stored
+from e2e.history.cluster_events import PhaseName, Serves
 from fmqcore.ids import Permission
 from fmqsim.report.run import Result, forked
 from fmqsim.scenario.scene import draw

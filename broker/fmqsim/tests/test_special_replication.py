@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from e2e.history.events import Delivered, Failed, Stored, Unsure
+from e2e.history.client_events import Delivered, Failed, Stored, Unsure
 from e2e.traffic.traffic import Member as Reader
 from e2e.traffic.traffic import Sending
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts

@@ -9,7 +9,7 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.ground import faketime_library
 from e2e.chaos.stage import Stage
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 
 _BACK, _AHEAD = "-86400", "+3600"
 _NOTICE_TIMEOUT_S: Final = 20.0

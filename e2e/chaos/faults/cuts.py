@@ -3,7 +3,7 @@
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.machines import CLIENTS, Cut
 from e2e.chaos.stage import Stage
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 
 _NOTICE_TIMEOUT_S = 30.0
 

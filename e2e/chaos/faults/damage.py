@@ -11,7 +11,7 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.chaos.watch import now_ms
-from e2e.history.events import Ending, FaultKind, Refusal
+from e2e.history.cluster_events import Ending, FaultKind, Refusal
 from fmqcore.ids import BrokerId
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base

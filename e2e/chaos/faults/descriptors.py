@@ -7,7 +7,7 @@ from typing import Final
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqcore.ids import BrokerId
 from fmqdev.cluster_plan import BrokerPlan
 

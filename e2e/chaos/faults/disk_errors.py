@@ -8,7 +8,7 @@ from typing import Final
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from fmqcore.ids import Permission
 
 _FATAL: Final = 70

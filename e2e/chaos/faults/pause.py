@@ -2,7 +2,7 @@
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 
 
 class _Pause(Fault):

@@ -10,7 +10,7 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import TIMEOUT_S, Stage
 from e2e.chaos.watch import setup_of
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_config import GroupConfig
 

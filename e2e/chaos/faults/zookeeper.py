@@ -6,7 +6,7 @@ from contextlib import suppress
 from e2e.chaos.ensemble import some_of
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
-from e2e.history.events import FaultKind
+from e2e.history.cluster_events import FaultKind
 from fmqadapters.zookeeper.embedded import ZooKeeperFailed
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.flow import QUEUES
 from e2e.chaos.stage import Stage, Stuck
-from e2e.history.events import Ending, FaultKind
+from e2e.history.cluster_events import Ending, FaultKind
 from fmqclient import TopicInfo
 from fmqcore.ids import Permission
 from fmqcore.zk.group_config import GroupConfig

@@ -49,10 +49,10 @@ async def test_a_topic_does_not_get_the_messages_of_another(tmp_path: Path) -> N
     """ZooKeeper was lost, so topic numbers count from 1 again."""
     async with journal_kit.running(tmp_path) as journal:
         bench = Bench(journal, tmp_path)
-        assert bench.service.queues_of(ORDERS.id) == 4
+        assert bench.service.admission.queues_of(ORDERS.id) == 4
         bench.view.set(replace(ORDERS, name="payments"))
         with pytest.raises(UnknownTopic, match="holds messages of topic orders"):
-            bench.service.queues_of(ORDERS.id)
+            bench.service.admission.queues_of(ORDERS.id)
         assert journal.state.topics[ORDERS.id] == ("orders", 4)
 
 

@@ -55,7 +55,7 @@ async def test_a_dropped_group_opened_again_then_it_goes_on(tmp_path: Path) -> N
     async with running(Rig(tmp_path)) as rig:
         await acked(rig)
         rig.fetch.groups.drop(LOST)
-        again = await rig.fetch.groups._make("billing", TOPIC, [Offset(0)] * 4)
+        again = await rig.fetch.groups._maker.make("billing", TOPIC, [Offset(0)] * 4)
         assert again.progress[0].floor == 3
 
 

@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.history.events import (
-    Acked,
-    Committed,
-    Committing,
-    Delivered,
-    Event,
-    Floor,
-    GroupSetup,
-    Look,
-    Place,
-    Setup,
-)
+from e2e.history.client_events import Acked, Committed, Committing, Delivered, Place
+from e2e.history.cluster_events import Floor, GroupSetup, Look, Setup
+from e2e.history.events import Event
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, ScenarioWatch
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy

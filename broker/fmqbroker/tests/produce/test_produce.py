@@ -67,7 +67,7 @@ async def test_session_starts_with_exactly_one_open(tmp_path: Path) -> None:
         async with b.session() as s:
             await s.put(wire.ProduceRequest(open=wire.ProduceOpen()))
             await asyncio.sleep(0.01)
-            assert b.service.waiting_bytes == 0
+            assert b.service.admission.waiting_bytes == 0
         assert isinstance(s.ended_with, Malformed), "a typed error, no group"
 
 
@@ -103,7 +103,7 @@ async def test_ok_leaves_only_when_the_commit_end_has_passed(tmp_path: Path) -> 
         assert await s.silent()
         b.commit_all()
         assert (await s.ack()).base_offset == 3
-        assert b.service.waiting_bytes == 0
+        assert b.service.admission.waiting_bytes == 0
 
 
 async def test_due_acks_share_one_message(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_one_way_gets_no_answer_good_or_bad(tmp_path: Path) -> None:
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
         b.commit_all()
         assert await s.silent()
-        assert b.service.waiting_bytes == 0
+        assert b.service.admission.waiting_bytes == 0
 
 
 async def test_acks_keep_batch_order_across_levels(tmp_path: Path) -> None:

@@ -39,12 +39,12 @@ async def test_session_over_its_window_is_not_read(tmp_path: Path) -> None:
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 3)
         assert await s.silent()
         assert s.pipe.requests.qsize() == 3
-        assert b.service.waiting_bytes < 2 * WINDOW
+        assert b.service.admission.waiting_bytes < 2 * WINDOW
         b.commit_all()
         await until(lambda: b.journal.next_offset(TopicId(1), 2) == 6)
         b.commit_all()
         assert [(await s.ack()).base_offset for _ in range(6)] == list(range(6))
-        assert b.service.waiting_bytes == 0
+        assert b.service.admission.waiting_bytes == 0
 
 
 async def test_a_producer_that_reads_no_refusals_is_not_read(tmp_path: Path) -> None:
@@ -56,12 +56,12 @@ async def test_a_producer_that_reads_no_refusals_is_not_read(tmp_path: Path) -> 
         for _ in range(100):
             await s.send(*(batch(topic_id=9) for _ in range(100)))
         held = 0
-        while held != b.service.waiting_bytes or not held:  # until it stands still
-            held = b.service.waiting_bytes
+        while held != b.service.admission.waiting_bytes or not held:  # until it stands still
+            held = b.service.admission.waiting_bytes
             await asyncio.sleep(0.05)
         assert s.pipe.requests.qsize() > 20
         assert WINDOW < held < 2 * WINDOW
-    await until(lambda: b.service.waiting_bytes == 0)
+    await until(lambda: b.service.admission.waiting_bytes == 0)
 
 
 async def test_full_broker_window_stops_reads_until_a_producer_ends(
@@ -88,10 +88,10 @@ async def test_sends_waiting_for_the_disk_also_fill_the_window(tmp_path: Path) -
             before = b.journal.end
             for sequence in range(20):
                 await s.send(batch(sequence=sequence, size=WINDOW // 4, ack=wire.ONE_WAY))
-            await until(b.service.is_full)
+            await until(b.service.admission.is_full)
             for _ in range(50):
                 await asyncio.sleep(0)
-            assert b.service.waiting_bytes == 0, "no ack is waited for"
+            assert b.service.admission.waiting_bytes == 0, "no ack is waited for"
             assert b.journal.end - before < 2 * WINDOW, "no more was taken in"
         await until(lambda: b.journal.end - before > 20 * (WINDOW // 4))
 

@@ -98,8 +98,8 @@ REPORTED: Final = Guard(
     # Of an earlier segment, or of another sender, a report may lack what is not acknowledged.
     "the sender has reported what of this segment is not acknowledged",
     _reported,
-    "sender {sender} has not reported yet to this broker what of segment {segment} is not "
-    "acknowledged; the sender itself shows what it waits for",
+    "sender {sender} has not reported yet what of segment {segment} is not acknowledged: if this "
+    "lasts, see whether that program runs",
 )
 HOLDS_ACKED: Final = Guard(
     # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.

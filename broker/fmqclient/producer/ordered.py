@@ -313,7 +313,8 @@ class OrderedProducer(MustBeClosed):
                     Unavailable(
                         f"a record had no outcome for {self._settings.delivery_timeout_s:g} s: "
                         f"{self.waits_for or self._silence()}; no later one may be stored without "
-                        "it, so this producer ends: open it again and go on after its `last` records"
+                        "it, so this producer ends: open it again and go on after its `last` "
+                        "records"
                     ),
                     None,
                 )

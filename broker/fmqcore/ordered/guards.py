@@ -103,10 +103,12 @@ REPORTED: Final = Guard(
 )
 HOLDS_ACKED: Final = Guard(
     # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.
+    # A new sender knows of none, and goes on after what the segments hold: nothing is left out.
     "the segments hold all that was acknowledged",
     _holds_acknowledged,
-    "{group} has lost acknowledged records of segment {segment}, and sends wait: accept the loss "
-    "by `fmq ordered release {topic} {segment} --accept-loss`",
+    "{group} has lost acknowledged records of segment {segment}, and sends wait: restart the "
+    "sender if it can send again all after its `last` record (consumers may get some twice), or "
+    "accept the loss by `fmq ordered release {topic} {segment} --accept-loss`",
 )
 ELIGIBLE: Final = Guard(
     "a group may take the next segment",

@@ -5,7 +5,7 @@ The end is what was stored when the command started, queue by queue, readable or
 withheld records are gone: no producer had an ack for them, and another broker has the term.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,7 @@ class ReadEnd:
             if place in self._ends:
                 self._ends[place] = self._lowered(place, row)
         now = self._unread | {(row.broker_group, row.queue): row for row in rows}
-        return all(self._done(place, now[place]) >= end for place, end in self._ends.items())
+        return not self._behind(now)
 
     def withheld(self, rows: Sequence[QueueOffsets]) -> list[QueueOffsets]:
         """Return the rows that lack only withheld records; none if some other row lacks more.
@@ -63,14 +63,27 @@ class ReadEnd:
         A queue without a row, as the group's start is not stored yet, has only what was printed.
         """
         now = self._unread | {(row.broker_group, row.queue): row for row in rows}
-        done = {place: self._done(place, now[place]) for place in self._ends}
-        behind = [place for place, end in self._ends.items() if done[place] < end]
-        readable = any(done[p] < now[p].end or not now[p].withheld for p in behind)
+        behind = self._behind(now)
+        readable = any(self._done(p, now[p]) < now[p].end or not now[p].withheld for p in behind)
         return [] if readable else [now[place] for place in behind]
 
+    def unconnected(
+        self, rows: Sequence[QueueOffsets], connected: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return by broker group why nothing comes from it, of those whose end is not reached."""
+        now = self._unread | {(row.broker_group, row.queue): row for row in rows}
+        groups = sorted({group for group, _ in self._behind(now)})
+        return {group: reason for group in groups if (reason := connected.get(group))}
+
+    def _behind(self, now: Mapping[Place, QueueOffsets]) -> list[Place]:
+        return [p for p, end in self._ends.items() if self._done(p, now[p]) < end]
+
     def _done(self, place: Place, row: QueueOffsets) -> int:
+        printed = self._printed.get(place, 0)
+        if row.end_to_come and printed >= row.end_to_come:
+            printed = max(printed, row.end)  # the rest is dropped, or sent again elsewhere
         finished = row.committed if row.lag else max(row.committed, row.end)
-        return max(finished, self._printed.get(place, 0))
+        return max(finished, printed)
 
     def _lowered(self, place: Place, row: QueueOffsets) -> int:
         stored = max(row.stored_end, row.end, self._readable[place])

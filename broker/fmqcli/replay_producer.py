@@ -30,7 +30,7 @@ from fmqclient.net.connections import Connections
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import CANCELLED
-from fmqclient.producer.accumulator import pinned_group
+from fmqclient.producer.accumulator import NO_ANSWER, pinned_group
 from fmqclient.producer.batches import (
     InFlightBatch,
     PendingBatch,
@@ -316,7 +316,7 @@ class GroupSenders:
             now_ms, may_expire = await ticks.wait()
             for group, sender in self._senders.items():
                 if may_expire:
-                    self._expire(group, str(sender.error or sender.reason or "no answer"), now_ms)
+                    self._expire(group, str(sender.error or sender.reason or NO_ANSWER), now_ms)
                 sender.tick(now_ms)
 
     def _expire(self, group: GroupName, reason: str, now_ms: int) -> None:

@@ -55,7 +55,12 @@ async def _report_stalls(
         await asyncio.sleep(STALLED_S)
         look()
         if before[0] and before == (producer.outstanding, sent()):
-            reasons = [
-                f"{group}: {reason}" for group, reason in producer.connected.items() if reason
-            ]
-            talk(f"waiting, {before[0]:,} not stored yet; {'; '.join(reasons) or 'no answer'}")
+            talk(f"waiting, {before[0]:,} not stored yet; {_reason(producer.connected)}")
+
+
+def _reason(connected: Mapping[str, str]) -> str:
+    """Return why nothing is stored; a group that is silent on an open session gives no reason."""
+    if reasons := [f"{group}: {reason}" for group, reason in connected.items() if reason]:
+        return "; ".join(reasons)
+    groups = ", ".join(connected) or "any group"
+    return f"no answer from {groups}: see `fmq status`, for an ordered topic `fmq ordered status`"

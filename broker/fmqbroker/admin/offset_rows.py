@@ -98,6 +98,7 @@ class OffsetRows:
             # So that the row's lag is what the segments here still have to give.
             left = chains.to_come(group, topic.id, queue, entry, begin, end)
             row.acked_ahead = max(end - max(row.committed, begin) - left, 0)
+            row.end_to_come = chains.end_to_come(group, topic.id, queue, Offset(0), end)
             row.stored_end = chains.end_to_come(group, topic.id, queue, end, Offset(row.stored_end))
         live = self._groups.get(group, topic.id)
         if live is not None and queue < len(live.progress):

@@ -1,11 +1,12 @@
 """Handlers of the calls on the chains of ordered topics: status, switch, release.
 
-Any broker answers status and switch, from ZooKeeper. Release needs what the members of the
-segment's group hold, so the broker that serves the group's reads answers it. `fmqcore.ordered`
-decides what may be asked; a handler raises what it refuses.
+Any broker answers status and switch alike, from ZooKeeper and from the groups' masters. Release
+needs what the members of the segment's group hold, so the broker that serves the group's reads
+answers it. `fmqcore.ordered` decides what may be asked; a handler raises what it refuses.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from fmqbroker.cluster.chain_nodes import ChainNodes
@@ -36,6 +37,10 @@ from fmqwire import methods
 
 _REPLY_BYTES: Final = 1 << 20
 """A status reply ends behind the topic with which it exceeds this size."""
+_PAGE_MS: Final = 2000
+"""Milliseconds after which a status reply ends, at a topic: masters may be slow to answer."""
+_AT_ONCE: Final = 32
+"""Topics whose status is made at the same time."""
 _PARAMS: Final = Params()
 _UNKNOWN: Final = "unknown"
 """The phase of a chain that cannot be read now."""
@@ -94,7 +99,7 @@ class OrderedAdmin:
     ) -> admin_pb2.OrderedStatusReply:
         """Return the chain of one ordered topic, or of all, a page at a time.
 
-        For one, the masters of the chain are asked for their ends, too. Without ZooKeeper it raises
+        The masters of each chain are asked for their ends, too. Without ZooKeeper it raises
         `Unavailable`, or, if the caller accepts that (`last_known`), returns the chains as they
         were read last, in phase "unknown".
         """
@@ -110,20 +115,27 @@ class OrderedAdmin:
     ) -> admin_pb2.OrderedStatusReply:
         reply = admin_pb2.OrderedStatusReply(answered_ms=self._clock.wall_ms())
         if request.topic:
-            topic = await self._chains.topic(request.topic)
-            reply.topics.append(await self._asked_status(topic))
+            reply.topics.append(await self._status(request.topic))
             return reply
-        for name in await self._chains.topics():
-            if name <= request.after:
-                continue
-            if reply.ByteSize() > _REPLY_BYTES:
-                reply.has_more = True
-                break
-            try:
-                reply.topics.append(await self._status(await self._chains.topic(name)))
-            except (UnknownTopic, InvalidArgument, NotFound):
-                continue  # the chain of a topic that was deleted, or is being created
+        await self._fill(reply, [n for n in await self._chains.topics() if n > request.after])
         return reply
+
+    async def _fill(self, reply: admin_pb2.OrderedStatusReply, names: Sequence[str]) -> None:
+        """Add the status of each topic until the page is full, in bytes or in time."""
+        until_ms = self._clock.monotonic_ms() + _PAGE_MS
+        for at in range(0, len(names), _AT_ONCE):
+            late = self._clock.monotonic_ms() >= until_ms
+            some = map(self._status, names[at : at + _AT_ONCE])
+            made = await asyncio.gather(*some, return_exceptions=True)
+            for status in made:
+                if isinstance(status, UnknownTopic | InvalidArgument | NotFound):
+                    continue  # the chain of a topic that was deleted, or is being created
+                if isinstance(status, BaseException):
+                    raise status
+                if reply.topics and (late or reply.ByteSize() > _REPLY_BYTES):
+                    reply.has_more = True
+                    return
+                reply.topics.append(status)
 
     async def ordered_switch(
         self, _: CallContext, request: admin_pb2.OrderedSwitchRequest
@@ -197,10 +209,8 @@ class OrderedAdmin:
             reply.topics.append(status)
         return reply
 
-    async def _status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
-        return await self._status_of(topic, (await self._chains.read(topic)).value)
-
-    async def _asked_status(self, topic: TopicConfig) -> admin_pb2.OrderedTopicStatus:
+    async def _status(self, name: str) -> admin_pb2.OrderedTopicStatus:
+        topic = await self._chains.topic(name)
         chain = (await self._chains.read(topic)).value
         views = await self._ask_masters(chain, self._groups(chain))
         return await self._status_of(topic, chain, views)
@@ -209,9 +219,11 @@ class OrderedAdmin:
         self, topic: TopicConfig, chain: Chain, views: Views | None = None
     ) -> admin_pb2.OrderedTopicStatus:
         """Return the status; `views`: the groups, if not as ZooKeeper shows them."""
-        line = line_of(await self._chains.senders(topic), chain.sender.id)
+        places = await self._chains.senders(topic)
+        line = line_of(places, chain.sender.id)
+        report = await self._chains.report(chain, places)
         views = self._groups(chain) if views is None else views
-        state = send_state(chain, views, line, self._clock.wall_ms(), _PARAMS)
+        state = send_state(chain, views, line, self._clock.wall_ms(), _PARAMS, report)
         return admin_pb2.OrderedTopicStatus(
             topic=topic.name,
             chain=chain_to_json(chain),

@@ -19,11 +19,14 @@ import structlog
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.names import is_name
+from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.moments import stamped
+from fmqcore.ordered.senders import sender_of
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_to_json
 from fmqcore.zk.codec import Versioned
+from fmqcore.zk.sender_place import place_report_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json
 from fmqport.clock import Clock
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, NotEmpty, Write
@@ -77,6 +80,23 @@ class ChainNodes:
                 await self._coordination.children(layout.senders_node(self._cluster, topic.name))
             )
         )
+
+    async def report(self, chain: Chain, places: Iterable[str]) -> SenderReport | None:
+        """Return what the active sender reported of the last segment, if sends wait though it did.
+
+        `places`: the line of senders. Raises `Malformed`, `Unavailable`.
+        """
+        last, parent = chain.last, layout.senders_node(self._cluster, chain.topic)
+        if chain.closing is None or last is None or not last.has_ended:
+            return None
+        for place in places:
+            if sender_of(place) != chain.sender.id:
+                continue
+            found = await self._coordination.get(f"{parent}/{place}")
+            reported = None if found is None else place_report_from_json(found.data, chain.queues)
+            if reported is not None and reported.segment == last.number:
+                return SenderReport(chain.sender.id, *reported)
+        return None
 
     async def create(self, chain: Chain) -> None:
         """Create the chain of a topic that exists, unless it has one. Raises `Unavailable`."""

@@ -161,7 +161,7 @@ class ChainReads:
     def end_to_come(
         self, subscription: str, topic_id: TopicId, queue: int, end: Offset, stored_end: Offset
     ) -> Offset:
-        """Return the end of what is to come of the records stored here, but not below `end`."""
+        """Return the end of what is to come of the records below `stored_end`, `end` or above."""
         chain = self._cache.of(topic_id)
         if chain is None or queue >= chain.queues or end >= stored_end:
             return stored_end

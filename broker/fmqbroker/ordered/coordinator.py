@@ -32,7 +32,15 @@ from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
-from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, GroupView, Params
+from fmqcore.ordered.evidence import (
+    Action,
+    Decision,
+    Duty,
+    Evidence,
+    GroupView,
+    Params,
+    SenderReport,
+)
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
@@ -228,6 +236,8 @@ class Coordinator:
         if decision.edit is None:
             if decision.wake_ms is not None:
                 self._set_alarm(chain.topic_id, memory, decision.wake_ms)
+            if first is not None and evidence.report is not None:
+                await self._note_report(chain, first, evidence.report)
             return False
         if await self._chains.edit(stored, decision.edit):
             self._log_step(chain, decision)
@@ -339,6 +349,13 @@ class Coordinator:
         if wait and wait != memory.wait:
             _log.info("ordered_sends_wait", topic=chain.topic, reason=wait)
         memory.wait = wait
+
+    async def _note_report(self, chain: Chain, first: SenderStanding, report: SenderReport) -> None:
+        """Let each broker show people why sends wait: it needs the sender's report."""
+        last = chain.last
+        ended = last is not None and last.has_ended
+        if ended and first.id == report.sender:
+            await self._senders.note_report(first, report)
 
     def _log_step(self, chain: Chain, decision: Decision) -> None:
         segment, edit = decision.segment, decision.edit

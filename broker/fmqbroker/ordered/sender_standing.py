@@ -9,7 +9,8 @@ same sender, and goes on if no other has the role by then.
 
 A sender may open further sessions, to the masters of groups, with that place's id: they have no
 node, and learn the same states. A `SenderReport` counts for one closing (`fmqcore.ordered.machine`
-compares sender and segment); it is forgotten when the chain's last number changes.
+compares sender and segment); it is forgotten when the chain's last number changes. While sends wait
+though it is there, the sender's node has it, too: so each broker shows people the same reason.
 
 Leaves in ZooKeeper: `ordered/<t>/senders`, and the nodes below for as long as their senders.
 """
@@ -37,6 +38,7 @@ from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.senders import Standing, line_of, sender_of, standing_of
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain
+from fmqcore.zk.sender_place import PlaceReport, place_report_to_json
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, NodeExists, NoNode, SessionState
@@ -72,6 +74,7 @@ class SenderStanding:
         self.places: tuple[str, ...] = ()  # all nodes of the line
         self.line: tuple[str, ...] = ()  # the senders
         self.report: SenderReport | None = None
+        self.noted: SenderReport | None = None  # in the node, for people
         self.moved = Signal()  # something of `SenderState` may have changed
         self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
         self.trouble: str = ""  # why the open segment takes no sends, by the same
@@ -205,6 +208,16 @@ class Senders:
         """Wake the coordinator of that topic."""
         for callback in list(self._moved):
             callback(topic)
+
+    async def note_report(self, sender: SenderStanding, report: SenderReport) -> None:
+        """Note a report in the sender's node, for people; once. Raises `Unavailable`."""
+        if sender.noted == report:
+            return
+        path = f"{layout.senders_node(self._cluster, sender.topic.name)}/{sender.place}"
+        data = place_report_to_json(PlaceReport(report.segment, report.unacked))
+        with contextlib.suppress(NoNode):
+            await self._coordination.set(path, data, -1)
+        sender.noted = report
 
     async def line(self, topic: str, *, synced: bool = False) -> tuple[str, ...]:
         """Return the nodes of the topic's senders, first in line first. Raises `Unavailable`."""

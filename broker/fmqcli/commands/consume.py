@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
@@ -153,6 +153,13 @@ def _no_reader(error: Unavailable) -> str:
     )
 
 
+def _no_session(reasons: Mapping[str, str]) -> str:
+    groups = "; ".join(f"group {group}: {reason}" for group, reason in reasons.items())
+    return not_reached(
+        f"no session with {groups}; `fmq status` shows who is away: start those, and run this again"
+    )
+
+
 class _Reading(NamedTuple):
     """What a printer reads from, and asks."""
 
@@ -278,6 +285,8 @@ class _Printer:
             reasons["withheld"] = only_withheld_left(withheld)
         if chain := reading.waits.chain:
             reasons["chain"] = not_reached("; ".join(chain))
+        if quiet and (unconnected := end.unconnected(rows, reading.sub.connected)):
+            reasons["session"] = _no_session(unconnected)
         if unstored is not None:
             reasons["acks"] = not_reached(f"{unstored}; see `fmq status`")
         self._check_progress(reasons)

@@ -351,6 +351,37 @@ def test_group_without_a_name_waits_for_no_ack(
     assert main.run(["consume", "t", *until, *options]) == code
 
 
+class Unopened(Away):
+    """A start that is not the earliest message cannot be stored: the session does not open."""
+
+    connected: ClassVar[dict[str, str]] = {"g1": "g1-0: no answer in 2.0 s"}
+
+    async def fetch(self, *_: object) -> list[Any]:
+        await asyncio.sleep(0)
+        return []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        return [QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=1)]
+
+
+def test_session_that_does_not_open_ends_a_read_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield Unopened()
+
+    monkeypatch.setattr(consume, "client", client)
+    for name in ("_DELETE_S", "_UNKNOWN_TIMEOUT_S"):
+        monkeypatch.setattr(consume, name, 0.01)
+    command = ["consume", "t", "-e", "--from", "2025-01-01T00:00"]
+    assert main.run(command) == common.UNAVAILABLE
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "fmq: the end is not reached: no session with group g1: g1-0: no answer in 2.0 s; `fmq "
+        "status` shows who is away: start those, and run this again"
+    )
+
+
 class Endless:
     """A subscription that always has a message and never commits any."""
 

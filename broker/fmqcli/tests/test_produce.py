@@ -45,6 +45,39 @@ async def test_failure_is_reported_without_further_input(
     assert last.startswith("fmq: 0 stored, 2 not in ")
 
 
+@pytest.mark.parametrize(
+    ("connected", "reason"),
+    [
+        (
+            {"g1": "", "g2": ""},
+            "no answer from g1, g2: see `fmq status`, for an ordered topic `fmq ",
+        ),
+        ({"g1": "", "g2": "it has no master"}, "g2: it has no master"),
+        ({}, "no answer from any group: see `fmq status`"),
+    ],
+)
+async def test_silent_group_is_named_with_the_next_step(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    connected: dict[str, str],
+    reason: str,
+) -> None:
+    """Its session is open, so there is no reason to name."""
+    monkeypatch.setattr(send_waits, "STALLED_S", 0.01)
+    printed = asyncio.Event()
+
+    def talk(text: str) -> None:
+        common.talk(text)
+        printed.set()
+
+    monkeypatch.setattr(send_waits, "talk", talk)
+    producer = SimpleNamespace(outstanding=3, connected=connected)
+    async with asyncio.timeout(30), send_waits.stalls_reported(producer, lambda: 0):
+        await printed.wait()
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith(f"fmq: waiting, 3 not stored yet; {reason}")
+
+
 async def test_interrupted_produce_reports_how_much_is_stored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,5 +1,6 @@
 """What `fmq consume -e` has still to read, by tables."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -70,6 +71,31 @@ def test_printed_messages_count_though_no_ack_is_stored(
     end.note_printed([SimpleNamespace(group="g1", queue=0, offset=offset)])
     assert end.is_reached(now) is reached
     assert bool(end.withheld(now)) is withheld
+
+
+@pytest.mark.parametrize(("offset", "reached"), [(1, False), (2, True), (4, True)])
+def test_dropped_records_at_the_end_are_not_awaited(offset: int, reached: bool) -> None:
+    """Of an ordered topic: no ack can be stored, and of offsets 3 and 4 none ever comes."""
+    end = ReadEnd([row(0, 5, 5, group="")])
+    end.note_printed([SimpleNamespace(group="g1", queue=0, offset=offset)])
+    assert end.is_reached([replace(row(0, 5, 5), end_to_come=3)]) is reached
+    assert not end.is_reached([row(0, 5, 5)]) or offset == 4, "an older broker"
+
+
+def test_dropped_records_do_not_hide_withheld_ones() -> None:
+    end = ReadEnd([row(0, 5, 9, group="")])
+    end.note_printed([SimpleNamespace(group="g1", queue=0, offset=2)])
+    now = [replace(row(0, 5, 9), end_to_come=3)]
+    assert not end.is_reached(now)
+    assert end.withheld(now) == now
+
+
+def test_only_a_group_whose_end_is_not_reached_lacks_its_session() -> None:
+    end = ReadEnd([row(0, 5, 5)])
+    connected = {"g1": "refused", "g2": "refused"}
+    assert end.unconnected([row(3, 5, 5)], connected) == {"g1": "refused"}
+    assert end.unconnected([row(5, 5, 5)], connected) == {}
+    assert end.unconnected([row(3, 5, 5)], {"g1": ""}) == {}
 
 
 @pytest.mark.parametrize(("readable", "withheld"), [(0, True), (5, False)])

@@ -30,6 +30,7 @@ class QueueOffsets:
     client: str = ""
     acked: int = 0  # done out of order, above `committed` and stored still
     stored_end: int = 0  # one past the last stored offset
+    end_to_come: int = 0  # ordered: from there to `end` nothing comes to the group; 0 = `end`
     withheld_reason: str = ""  # why `withheld` messages may not be read; "" = a moment only
 
     @property
@@ -195,6 +196,7 @@ def offsets_of(row: admin_pb2.QueueOffsets, withheld_reason: str = "") -> QueueO
         client=row.client,
         acked=row.acked_ahead,
         stored_end=row.stored_end,
+        end_to_come=row.end_to_come,
         withheld_reason=withheld_reason if row.stored_end > row.end else "",
     )
 

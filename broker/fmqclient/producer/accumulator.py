@@ -39,6 +39,8 @@ from fmqcore.placement import Place, PlacementsOf, standard_placements
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
+NO_ANSWER = "no answer: see `fmq status`"
+"""The reason of a group whose session is open and silent."""
 _LASTING = (NotEnoughReplicas, Overloaded, StorageFull)
 """Refusals that may apply to all records of a group for as long as they wait.
 
@@ -396,7 +398,7 @@ def _share_outcome(batch: PendingBatch, other: PendingBatch) -> bool:
 
 
 def _unknown(buffer: QueueBuffer, sender: Carrier) -> str:
-    reason = str(sender.error or sender.reason or "no answer")
+    reason = str(sender.error or sender.reason or NO_ANSWER)
     return (
         f"group {buffer.group} queue {buffer.queue} did not confirm in time ({reason}): it may be "
         "stored or not; sending it again may store it twice"

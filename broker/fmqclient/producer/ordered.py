@@ -226,11 +226,17 @@ class OrderedProducer(MustBeClosed):
             self._fail(
                 Unavailable(
                     f"a record had no outcome for {self._settings.delivery_timeout_s:g} s: "
-                    f"{self.waits_for or 'no answer'}; no later one may be stored without it, "
-                    "so this producer ends: open it again and go on after its `last` records"
+                    f"{self.waits_for or self._silence()}; no later one may be stored without "
+                    "it, so this producer ends: open it again and go on after its `last` records"
                 ),
                 None,
             )
+
+    def _silence(self) -> str:
+        return (
+            f"no answer from {self._state.group or 'any broker'}: see `fmq ordered status "
+            f"{self._topic}`"
+        )
 
     # ---- roles and answers
 

@@ -432,7 +432,8 @@ class OrderedState:
         if expected < state.unacked:
             self.reason = (
                 f"{self.group} expects sequence {expected} of queue {batch.queue}, and has "
-                f"acknowledged all below {state.unacked}: it has lost records"
+                f"acknowledged all below {state.unacked}: it has lost records; `fmq ordered "
+                "status` shows what to do"
             )
             self._rewind(state, state.unacked, now_ms + SLOW_RETRY * pause_ms)
             return []

@@ -167,6 +167,17 @@ async def test_records_moved_together_keep_their_own_deadlines() -> None:
     assert not younger.done()
 
 
+async def test_silence_of_a_group_names_the_next_step() -> None:
+    case = Case()
+    sent = case.put(b"sent")
+    buffer = case.buffer(G1)
+    buffer.depart(buffer.pending.popleft())
+    case.clock.now_ms += 1_000_000
+    case.accumulator.tick(case.clock.now_ms)
+    text = str(sent.exception())
+    assert text.startswith("group g1 queue 0 did not confirm in time (no answer: see `fmq status`)")
+
+
 async def test_close_reports_in_flight_unknown_and_the_rest_not_stored() -> None:
     case = Case()
     sent = case.put(b"sent")

@@ -244,8 +244,9 @@ async def test_record_without_outcome_ends_the_producer() -> None:
             await until(lambda: double.groups["g1"].next_offset(0) == 2)
             double.full = {"g2"}
             later = p.send_nowait(b"3")
-            with pytest.raises(DeliveryUnknown, match="may be stored or not"):
+            with pytest.raises(DeliveryUnknown, match="may be stored or not") as unknown:
                 await first
+            assert "no answer from g1: see `fmq ordered status changes`" in str(unknown.value)
             with pytest.raises((DeliveryUnknown, Unavailable)):
                 await later
             with pytest.raises(Unavailable, match="go on after its `last` records"):

@@ -321,7 +321,7 @@ def test_group_that_lost_acknowledged_records_is_tried_slowly() -> None:
     (one, _), (two, _) = sent(state, 1, 1)
     state.acknowledged(one, Offset(0))
     assert refuse(state, two, OutOfSequence("gap"), 1) == []
-    assert "has lost records" in state.reason
+    assert "has lost records; `fmq ordered status` shows" in state.reason
     assert state.next_retry_ms() == 1000 + SLOW_RETRY * 100
 
 

@@ -98,15 +98,17 @@ REPORTED: Final = Guard(
     # Of an earlier segment, or of another sender, a report may lack what is not acknowledged.
     "the sender has reported what of this segment is not acknowledged",
     _reported,
-    "sender {sender} has not reported yet to this broker what of segment {segment} is not "
-    "acknowledged; the sender itself shows what it waits for",
+    "sender {sender} has not reported yet what of segment {segment} is not acknowledged: if this "
+    "lasts, see whether that program runs",
 )
 HOLDS_ACKED: Final = Guard(
     # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.
+    # A new sender knows of none, and goes on after what the segments hold: nothing is left out.
     "the segments hold all that was acknowledged",
     _holds_acknowledged,
-    "{group} has lost acknowledged records of segment {segment}, and sends wait: accept the loss "
-    "by `fmq ordered release {topic} {segment} --accept-loss`",
+    "{group} has lost acknowledged records of segment {segment}, and sends wait: restart the "
+    "sender if it can send again all after its `last` record (consumers may get some twice), or "
+    "accept the loss by `fmq ordered release {topic} {segment} --accept-loss`",
 )
 ELIGIBLE: Final = Guard(
     "a group may take the next segment",

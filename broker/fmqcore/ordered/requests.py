@@ -108,9 +108,17 @@ def release(
         )
     released = lowered(chain, segment, ends, progress)
     # What was acknowledged in the last segment, its sender knows alone: see `HOLDS_ACKED`.
-    if loses(chain, released) or (accept_loss and number == chain.next_number - 1):
+    is_last = number == chain.next_number - 1
+    below_start = any(end < start for end, start in zip(ends, segment.start, strict=True))
+    if loses(chain, released) or (is_last and (accept_loss or below_start)):
         ended = released.segment(number)
         assert ended is not None
+        if not accept_loss and is_last and below_start:
+            raise InvalidArgument(
+                f"segment {number} of {chain.topic} may lose acknowledged records: the journals of "
+                f"{segment.group} end below its start; bring back the member that has more, or "
+                "accept the loss with --accept-loss"
+            )
         if not accept_loss:
             lasts = enumerate(ended.last_sequence or ())
             held = ", ".join(f"{last} of queue {queue}" for queue, last in lasts)

@@ -7,7 +7,15 @@ from typing import Final, NamedTuple
 from fmqcore.ids import GroupName
 from fmqcore.ordered.context import Case, phase_of, view_of
 from fmqcore.ordered.eligibility import LASTING_CONDITIONS, obstacle
-from fmqcore.ordered.evidence import Action, Duty, Evidence, GroupView, Params, Phase
+from fmqcore.ordered.evidence import (
+    Action,
+    Duty,
+    Evidence,
+    GroupView,
+    Params,
+    Phase,
+    SenderReport,
+)
 from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.lowering import loses, lower_end, lowered
 from fmqcore.ordered.machine import decide
@@ -48,14 +56,15 @@ def send_state(
     line: tuple[str, ...],
     wall_ms: int,
     params: Params,
+    report: SenderReport | None = None,
 ) -> SendState:
     """Return how sends stand, by the chain and by ZooKeeper's nodes of groups and senders.
 
-    `line`: the senders' nodes, first in line first. The view lacks what only a coordinator knows (a
-    sender's report), so a step that is due may be described as awaited.
+    `line`: the senders' nodes, first in line first. `report`: the active sender's; its node has it
+    while sends wait though it was made.
     """
     since = chain.closing_since_ms
-    evidence = Evidence(groups=groups, line=line, closing_since_ms=since or None)
+    evidence = Evidence(groups=groups, line=line, report=report, closing_since_ms=since or None)
     case = Case(chain, evidence, wall_ms, params, LASTING_CONDITIONS)
     decision = decide(Duty.SEND, chain, evidence, wall_ms, params, _LASTING_RULES)
     reason = decision.reason if decision.action is Action.WAIT else f"next step: {decision.reason}"

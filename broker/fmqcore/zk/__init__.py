@@ -7,6 +7,7 @@
     /fmq/<cluster>/topics                topic_numbers
     /fmq/<cluster>/topics/<t>            topic
     /fmq/<cluster>/ordered/<t>           chain          persistent, compare-and-set by version
+    /fmq/<cluster>/ordered/<t>/senders/<place>  sender_place  ephemeral sequential: the line
 
 `layout` has the paths, `codec` what all nodes share. Unknown JSON fields are ignored, so that a
 newer writer does not stop an older reader; `chain` and `closed_chains` also write them back.

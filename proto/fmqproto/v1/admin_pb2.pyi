@@ -136,7 +136,7 @@ class OffsetsReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., has_more: _Optional[bool] = ..., withheld_reason: _Optional[str] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "seek_number", "acked_ahead", "stored_end")
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "seek_number", "acked_ahead", "stored_end", "end_to_come")
     BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +150,7 @@ class QueueOffsets(_message.Message):
     SEEK_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ACKED_AHEAD_FIELD_NUMBER: _ClassVar[int]
     STORED_END_FIELD_NUMBER: _ClassVar[int]
+    END_TO_COME_FIELD_NUMBER: _ClassVar[int]
     broker_group: str
     topic: str
     queue_id: int
@@ -163,7 +164,8 @@ class QueueOffsets(_message.Message):
     seek_number: int
     acked_ahead: int
     stored_end: int
-    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., seek_number: _Optional[int] = ..., acked_ahead: _Optional[int] = ..., stored_end: _Optional[int] = ...) -> None: ...
+    end_to_come: int
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., seek_number: _Optional[int] = ..., acked_ahead: _Optional[int] = ..., stored_end: _Optional[int] = ..., end_to_come: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
     __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "expected_seek_numbers")

@@ -173,3 +173,18 @@ async def test_row_ends_at_stored_records_that_are_to_come(tmp_path: Path, zooke
                 (row,) = (await admin_of(broker.rig).offsets(request)).queues
                 ends.append((row.end, row.stored_end))
         assert ends == [(2, 2), (2, 3)]
+
+
+async def test_row_shows_that_an_orphan_at_the_end_never_comes(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper, AT_ONE) as stage:
+        await filled(stage)
+        ends = []
+        for broker in (stage.one, stage.two):
+            broker.produce(b"c")
+            await broker.rig.committed()
+            request = OffsetsRequest(topic="changes", group="app")
+            (row,) = (await admin_of(broker.rig).offsets(request)).queues
+            ends.append((row.end, row.end_to_come))
+        assert ends == [(3, 2), (3, 3)]

@@ -22,6 +22,7 @@ from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_from_json, chain_to_json
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.sender_place import PlaceReport, place_report_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import OrderedReleaseRequest, OrderedStatusRequest, OrderedSwitchRequest
@@ -212,6 +213,50 @@ async def test_status_names_an_end_that_a_group_does_not_reach(
         assert "its journal ends below segment 1" in status.groups[0].obstacle
         (stuck,) = status.stuck
         assert (stuck.segment, "acknowledged records are lost" in stuck.remedy) == (1, True)
+
+
+async def test_status_of_all_topics_asks_the_masters_too(tmp_path: Path, zookeeper: str) -> None:
+    async with staged(tmp_path, zookeeper, short_chain()) as stage:
+        stage.ends = {G1: (1,), G2: (0,)}
+        every = await stage.calls.ordered_status(OrderedStatusRequest())
+        named = await stage.calls.ordered_status(OrderedStatusRequest(topic="changes"))
+        assert list(every.topics) == list(named.topics)
+        assert [stuck.segment for stuck in every.topics[0].stuck] == [1]
+
+
+async def test_page_of_slow_masters_ends_at_a_topic(
+    tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(tmp_path, zookeeper) as stage:
+        for number, name in ((2, "deeds"), (3, "events")):
+            topic = replace(CHANGES, name=name, id=TopicId(number))
+            await stage.put(topic, replace(CHAIN, topic=name, topic_id=topic.id))
+        monkeypatch.setattr(ordered_topics, "_AT_ONCE", 1)
+        monkeypatch.setattr(ordered_topics, "_PAGE_MS", 0)
+        first = await stage.calls.ordered_status(OrderedStatusRequest())
+        assert ([t.topic for t in first.topics], first.has_more) == (["changes"], True)
+        rest = await stage.calls.ordered_status(OrderedStatusRequest(after="deeds"))
+        assert ([t.topic for t in rest.topics], rest.has_more) == (["events"], False)
+
+
+async def test_status_names_a_loss_by_the_report_in_the_line(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    """Any broker reads it there: the sender's session may be at another one."""
+    ended = replace(CHAIN.segments[0], end=(2,), end_unknown=False)
+    chain = replace(CHAIN, segments=(ended,), closing="g1 lacks g1-1", heads=())
+    async with staged(tmp_path, zookeeper, chain) as stage:
+        asked = OrderedStatusRequest(topic="changes")
+        place = f"{layout.senders_node(C, 'changes')}/copier-0000000000-0000000000000001-0000000001"
+        await stage.session.create(place, b"", make_parents=True)
+        (status,) = (await stage.calls.ordered_status(asked)).topics
+        assert "has not reported yet" in status.reason
+        await stage.session.set(place, place_report_to_json(PlaceReport(1, (Offset(9),))), -1)
+        (status,) = (await stage.calls.ordered_status(asked)).topics
+        assert "g1 has lost acknowledged records of segment 1" in status.reason
+        await stage.session.set(place, place_report_to_json(PlaceReport(1, (Offset(3),))), -1)
+        (status,) = (await stage.calls.ordered_status(asked)).topics
+        assert status.reason.startswith("next step: copier-0000000000 sends into segment 2")
 
 
 async def test_status_without_zookeeper_is_the_last_chain_known(

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from fmqadapters.process.clock import SystemClock
+from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.ordered.sender_standing import SenderStanding
 from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.ordered_harness import (
@@ -80,6 +82,22 @@ async def test_lost_slave_moves_the_sends_to_the_other_group(zookeeper: str) -> 
         second = moved.segments[1]
         assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
         assert (moved.closing, moved.sender.epoch) == (None, 1)
+
+
+async def test_report_is_in_the_line_while_sends_wait_after_it(zookeeper: str) -> None:
+    """The other group's broker has no session with the sender, and shows people the same reason."""
+    async with sending(zookeeper) as (cast, home, copier):
+        cast.holdings[G1].ends = (3,)
+        await cast.change_state(G1, isr=frozenset())
+        ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        report(home, copier, 1, 9)
+        await until(lambda: "has lost acknowledged records" in copier.state().reason)
+        nodes = ChainNodes(cast.session, C, SystemClock())
+        async with asyncio.timeout(30):
+            while (found := await nodes.report(ended, (copier.place,))) is None:
+                await asyncio.sleep(0.01)
+        assert found == copier.report
+        assert await nodes.report(replace(ended, closing=None), (copier.place,)) is None
 
 
 async def test_group_that_is_kept_out_takes_sends_if_no_other_can(zookeeper: str) -> None:

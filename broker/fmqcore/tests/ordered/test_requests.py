@@ -25,6 +25,7 @@ from fmqcore.tests.ordered.chains import (
     NEXT,
     OPEN,
     PARAMS,
+    UNKNOWN,
     WHOLE,
     made,
 )
@@ -138,6 +139,15 @@ def test_release_ends_an_unknown_segment_where_its_members_end() -> None:
     with pytest.raises(InvalidArgument, match=r"lose acknowledged records.*--accept-loss"):
         release(NEXT, 1, (11,), {})
     assert release(NEXT, 1, (11,), {}, accept_loss=True).segments[0].loss
+
+
+def test_release_of_the_last_segment_below_its_start_is_a_loss() -> None:
+    """The journals were lost. What was acknowledged, its sender alone knows, and it may be gone."""
+    assert release(UNKNOWN, 1, (10,), {}).segments[0].end == (10,), "it may be empty"
+    with pytest.raises(InvalidArgument, match=r"journals of g1 end below its start.*--accept-loss"):
+        release(UNKNOWN, 1, (9,), {})
+    (ended,) = release(UNKNOWN, 1, (9,), {}, accept_loss=True).segments
+    assert (ended.end, ended.loss) == ((10,), True)
 
 
 def test_release_keeps_what_a_new_sender_was_shown_as_the_last() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from fmqcore.ids import Offset
 from fmqcore.ordered.chain_ends import chain_end
-from fmqcore.ordered.evidence import Duty
+from fmqcore.ordered.evidence import Action, Duty, SenderReport, Serving
 from fmqcore.ordered.senders import Standing, records_before, standing_of
-from fmqcore.tests.ordered.chains import DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN, made
+from fmqcore.tests.ordered.chains import ALL_WHOLE, DONE, EMPTY, ENDED, G1, G2, OPEN, UNKNOWN, made
 from fmqcore.zk.chain import Chain, Floor, RecordPlace, Segment, Sender
 
 A, B = "copier-1", "copier-2"
@@ -49,6 +49,28 @@ def third() -> Chain:
 
 def test_last_record_is_taken_from_the_newest_segment_that_has_it() -> None:
     assert records_before(third(), 2) == {0: RecordPlace(1, 4, 2, G2, Offset(1))}
+
+
+def test_new_sender_goes_on_below_records_that_a_group_lost() -> None:
+    """Acknowledged were 5 to 9 in g1; all its disks were lost, and it started again, empty.
+
+    The sender that is there knows it, so a person decides. One that comes after it is shown the
+    last record that is there: it sends 5 to 9 again, and none is left out.
+    """
+    before = Segment(1, G2, 1, (1,), (0,), end=(4,))
+    closing = replace(OPEN, segments=(before, Segment(2, G1, 1, (5,), (0,))), closing="g1 is gone")
+    given = made(Duty.END, closing, group=G1, serving=Serving.MASTER, sealed={2: (0,)})
+    assert given.action is Action.GIVE_END
+    assert given.edit is not None
+    report = SenderReport(A, 2, (10,))
+    waits = made(Duty.SEND, given.edit, line=(A, B), report=report, groups=ALL_WHOLE)
+    assert waits.action is Action.WAIT
+    assert "restart the sender if it can send again all after its `last` record" in waits.reason
+    opened = made(Duty.SEND, given.edit, line=(B,), groups=ALL_WHOLE)
+    assert opened.edit is not None
+    assert opened.edit.segments[-1].first_sequence == (5,)
+    assert records_before(opened.edit, 2) == {0: RecordPlace(1, 4, 1, G2, Offset(3))}
+    assert not opened.edit.segments[1].loss, "no person was asked, and nothing is left out"
 
 
 def test_last_record_may_lie_in_an_earlier_segment() -> None:

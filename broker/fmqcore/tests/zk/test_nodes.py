@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fmqcore.errors import Malformed
-from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, Position, TopicId
+from fmqcore.ids import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.properties import Properties
 from fmqcore.zk import group_state
@@ -31,6 +31,7 @@ from fmqcore.zk.group_state import (
 )
 from fmqcore.zk.live_broker import LiveBroker, live_from_json, live_to_json
 from fmqcore.zk.removed_groups import removed_from_json, removed_to_json
+from fmqcore.zk.sender_place import PlaceReport, place_report_from_json, place_report_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
 
 names = st.sampled_from(["a", "g1", "g1-0", "orders.eu", "A_b-C.9_", "x" * 128])
@@ -260,3 +261,12 @@ def test_a_group_that_begins_again_keeps_its_epoch_and_its_master_alone() -> Non
     again = begin_again_state(full)
     assert again == GroupState(epoch=Epoch(7), master=BrokerId("a"), reason=again.reason)
     assert "a person" in again.reason
+
+
+def test_report_in_a_senders_place_is_read_back() -> None:
+    report = PlaceReport(7, (Offset(3), Offset(9)))
+    assert place_report_from_json(place_report_to_json(report), 2) == report
+    assert place_report_from_json(b"", 2) is None, "an older broker made the node, or none is due"
+    for raw in (b"x", b"[]", b"{}", b'{"segment":7,"unacked":[1]}', b'{"unacked":[1,2]}'):
+        with pytest.raises(Malformed, match="place of a sender does not decode"):
+            place_report_from_json(raw, 2)

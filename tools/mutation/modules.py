@@ -56,7 +56,16 @@ _STATE_TESTS: Final = (
     "broker/fmqcore/tests/zk/test_topic_numbers.py",
     "broker/fmqcore/tests/journal/test_state.py",
 )
-_PLAN_TESTS: Final = (
+_OPERATOR_TESTS: Final = (
+    "operator/fmqoperator/tests/test_status.py",
+    "operator/fmqoperator/tests/test_status_sentences.py",
+    "operator/fmqoperator/tests/test_status_waits.py",
+    "operator/fmqoperator/tests/test_event_dedup.py",
+    "operator/fmqoperator/tests/test_outages.py",
+    "operator/fmqoperator/tests/test_metrics.py",
+    "operator/fmqoperator/tests/test_broker_trouble.py",
+    "operator/fmqoperator/tests/test_root_causes.py",
+    "operator/fmqoperator/tests/test_status_reasons.py",
     "operator/fmqoperator/tests/test_write_conflicts.py",
     "operator/fmqoperator/tests/test_restart_turns.py",
     "operator/fmqoperator/tests/test_in_sync_evidence.py",
@@ -68,17 +77,11 @@ _PLAN_TESTS: Final = (
     "operator/fmqoperator/tests/test_plan_leave.py",
     "operator/fmqoperator/tests/test_plan_deleted_group.py",
     "operator/fmqoperator/tests/test_plan_killed_other_requests.py",
-)
-_STATUS_TESTS: Final = (
-    "operator/fmqoperator/tests/test_status.py",
-    "operator/fmqoperator/tests/test_status_sentences.py",
-    "operator/fmqoperator/tests/test_status_waits.py",
-    "operator/fmqoperator/tests/test_event_dedup.py",
-    "operator/fmqoperator/tests/test_outages.py",
-    "operator/fmqoperator/tests/test_metrics.py",
-    "operator/fmqoperator/tests/test_broker_trouble.py",
-    "operator/fmqoperator/tests/test_root_causes.py",
-    "operator/fmqoperator/tests/test_status_reasons.py",
+    "operator/fmqoperator/tests/test_steps.py",
+    "operator/fmqoperator/tests/test_lost_journals.py",
+    "operator/fmqoperator/tests/test_redundancy.py",
+    "operator/fmqoperator/tests/test_outages_reported.py",
+    "operator/fmqoperator/tests/test_pending_brokers.py",
 )
 
 MODULES: Final = (
@@ -344,7 +347,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/status/conditions.py",
             "operator/fmqoperator/core/switchovers.py",
         ),
-        _PLAN_TESTS,
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -353,11 +356,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/restart_turns.py",
             "operator/fmqoperator/core/steps.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_steps.py",
-            "operator/fmqoperator/tests/test_restart_turns.py",
-            *_PLAN_TESTS,
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         8,
@@ -366,7 +365,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/status/phases.py",
             "operator/fmqoperator/core/event_dedup.py",
         ),
-        (*_STATUS_TESTS, *_PLAN_TESTS),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -374,7 +373,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/broker_trouble.py",
             "operator/fmqoperator/core/status/root_causes.py",
         ),
-        (*_STATUS_TESTS, *_PLAN_TESTS),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -446,13 +445,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/status/redundancy.py",
             "operator/fmqoperator/core/status/unreconciled.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_lost_journals.py",
-            "operator/fmqoperator/tests/test_redundancy.py",
-            "operator/fmqoperator/tests/test_outages_reported.py",
-            *_STATUS_TESTS,
-            *_PLAN_TESTS,
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -462,14 +455,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/write_conflicts.py",
             "operator/fmqoperator/core/pending_brokers.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_pending_brokers.py",
-            "operator/fmqoperator/tests/test_write_conflicts.py",
-            "operator/fmqoperator/tests/test_plan.py",
-            "operator/fmqoperator/tests/test_plan_safety.py",
-            "operator/fmqoperator/tests/test_plan_moves.py",
-            "operator/fmqoperator/tests/test_plan_leave.py",
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fmqcore.batch.control import TopicSetting
+from fmqcore.batch.fields import Fields
 from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import Malformed, OutOfSequence, Overloaded, ProducerFenced
@@ -163,6 +164,35 @@ def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
 def test_impossible_snap_is_malformed(state: JournalState, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
         JournalState.from_snap(state.to_snap(0))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (0, 2, "a producer occurs twice"),
+        (0, 0, "producer 0 has 1 batches"),  # 0 is a batch without a producer
+        (16, 0, "producer 1 has 0 batches"),
+        (16, KEPT_BATCHES + 1, f"producer 1 has {KEPT_BATCHES + 1} batches"),
+    ],
+)
+def test_impossible_producer_table_is_malformed(at: int, value: int, reason: str) -> None:
+    writer = JournalWriter()
+    for producer in (1, 2):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    table = bytearray(writer.state.producers.encode(writer.now_ms, 1 << 20)[0])
+    assert finish(ProducerTable.decoding(Fields(bytes(table), "SNAP"))) == writer.state.producers
+    table[4 + at] = value
+    with pytest.raises(Malformed, match=reason):
+        finish(ProducerTable.decoding(Fields(bytes(table), "SNAP")))
+
+
+def test_a_producer_is_known_by_its_number_and_its_queue() -> None:
+    writer = JournalWriter()
+    writer.data(7, 0, [b"v"], producer_id=5, base_sequence=0)
+    knows = writer.state.producers.knows
+    assert knows(5, QUEUE)
+    assert not knows(6, QUEUE)
+    assert not knows(5, (T7, 1))
 
 
 # ---- each table has its own room

@@ -55,6 +55,8 @@ _STATE_TESTS: Final = (
     "broker/fmqcore/tests/consume/test_merge.py",
     "broker/fmqcore/tests/zk/test_topic_numbers.py",
     "broker/fmqcore/tests/journal/test_state.py",
+    "broker/fmqcore/tests/test_turns.py",
+    "broker/fmqcore/tests/test_properties.py",
 )
 _OPERATOR_TESTS: Final = (
     "operator/fmqoperator/tests/test_status.py",
@@ -82,6 +84,18 @@ _OPERATOR_TESTS: Final = (
     "operator/fmqoperator/tests/test_redundancy.py",
     "operator/fmqoperator/tests/test_outages_reported.py",
     "operator/fmqoperator/tests/test_pending_brokers.py",
+    "operator/fmqoperator/tests/test_ownership.py",
+    "operator/fmqoperator/tests/test_volumes.py",
+    "operator/fmqoperator/tests/test_drift.py",
+    "operator/fmqoperator/tests/test_objects.py",
+    "operator/fmqoperator/tests/test_labels.py",
+    "operator/fmqoperator/tests/test_topics.py",
+    "operator/fmqoperator/tests/test_ordered_topics.py",
+    "operator/fmqoperator/tests/test_ordered_sends.py",
+    "operator/fmqoperator/tests/test_jobs.py",
+    "operator/fmqoperator/tests/test_job_ends.py",
+    "operator/fmqoperator/tests/test_spark_application.py",
+    "operator/fmqoperator/tests/test_cluster_turns.py",
 )
 
 MODULES: Final = (
@@ -381,10 +395,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/children/volumes.py",
             "operator/fmqoperator/core/topics/plan.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_volumes.py",
-            "operator/fmqoperator/tests/test_topics.py",
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -396,16 +407,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/children/pod.py",
             "operator/fmqoperator/core/children/quantities.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_objects.py",
-            "operator/fmqoperator/tests/test_drift.py",
-            "operator/fmqoperator/tests/test_ownership.py",
-            "operator/fmqoperator/tests/test_volumes.py",
-            "operator/fmqoperator/tests/test_labels.py",
-            "operator/fmqoperator/tests/test_plan_deleted_group.py",
-            "operator/fmqoperator/tests/test_plan_safety.py",
-            "operator/fmqoperator/tests/test_spark_application.py",
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -415,11 +417,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/jobs/results.py",
             "operator/fmqoperator/core/jobs/spark_application.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_jobs.py",
-            "operator/fmqoperator/tests/test_job_ends.py",
-            "operator/fmqoperator/tests/test_spark_application.py",
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,
@@ -428,11 +426,7 @@ MODULES: Final = (
             "operator/fmqoperator/core/topics/chain_status.py",
             "operator/fmqoperator/core/topics/ordered.py",
         ),
-        (
-            "operator/fmqoperator/tests/test_ordered_sends.py",
-            "operator/fmqoperator/tests/test_ordered_topics.py",
-            "operator/fmqoperator/tests/test_topics.py",
-        ),
+        _OPERATOR_TESTS,
     ),
     *_modules(
         6,

@@ -327,6 +327,26 @@ def test_a_roll_looks_at_no_queue_of_a_group_with_an_old_note(
 
 
 # ---- old tombstones leave the tables some time after the SNAP
+def test_clock_set_back_then_the_same_hour_leaves_twice() -> None:
+    """The first tombstones of that hour are still in the tables when the second ones leave."""
+    writer, days = JournalWriter(), 3 * TOMBSTONE_MS
+    for key in (A, B):
+        writer.offsets({key: tombstone(5)})
+        writer.state.settle(writer.state.snapshot(writer.now_ms + days))
+    finish(writer.state.dropping())
+    assert not writer.state.offsets
+
+
+def test_another_hour_leaves_while_the_first_is_still_there() -> None:
+    """Nothing is dropped at once for it: that would be the long turn of the loop to avoid."""
+    writer, days = JournalWriter(), 3 * TOMBSTONE_MS
+    for key in (A, B):
+        writer.offsets({key: tombstone(5)})
+        writer.state.settle(writer.state.snapshot(writer.now_ms + days))
+        writer.now_ms += HOUR_MS
+    assert set(writer.state.offsets) == {A, B}
+
+
 ENTRIES = st.dictionaries(
     st.builds(OffsetKey, st.sampled_from("ab"), st.just(T7), st.sampled_from((0, PRESENCE_QUEUE))),
     st.tuples(st.integers(1, 9), st.booleans()),

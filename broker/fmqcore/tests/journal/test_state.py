@@ -168,6 +168,8 @@ def test_tombstone_is_removed_after_a_day() -> None:
     writer.offsets({KEY: OffsetEntry(3, Offset(0))})
     assert writer.state.progress(KEY) == OffsetEntry(3, Offset(0))
     assert not writer.state.deleted_ms
+    size = writer.state.progress_bytes
+    assert size == JournalState.from_snap(writer.state.to_snap(deleted.store_ms)).progress_bytes
 
 
 def test_epochs_are_bounded_and_opened_once() -> None:

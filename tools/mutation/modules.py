@@ -71,6 +71,7 @@ _OPERATOR_TESTS: Final = (
     "operator/fmqoperator/tests/test_write_conflicts.py",
     "operator/fmqoperator/tests/test_restart_turns.py",
     "operator/fmqoperator/tests/test_in_sync_evidence.py",
+    "operator/fmqoperator/tests/test_plan_reports.py",
     "operator/fmqoperator/tests/test_plan.py",
     "operator/fmqoperator/tests/test_plan_safety.py",
     "operator/fmqoperator/tests/test_plan_killed.py",
@@ -547,6 +548,7 @@ MODULES: Final = (
             "broker/fmqbroker/journal/upkeep.py",
         ),
         (
+            "broker/fmqbroker/tests/journal/test_state_limits.py",
             "broker/fmqbroker/tests/journal/test_append.py",
             "broker/fmqbroker/tests/journal/test_flush.py",
             "broker/fmqbroker/tests/journal/test_truncation.py",

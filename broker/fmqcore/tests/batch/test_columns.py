@@ -68,6 +68,12 @@ def test_check_agrees_with_decoding(
     assert checked == decoded
 
 
+def test_check_names_a_cut_column_of_times_as_decode_does() -> None:
+    attrs, payload = encode([b"a", b"b"], born_ms=[1, 2])
+    assert refusals(attrs, 2, payload[:-8]) == ("born_ms column is cut",) * 2
+    assert refusals(attrs, 2, payload + bytes(8)) == ("8 bytes after the last column",) * 2
+
+
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 500, 5000])
 def test_a_check_sees_an_offset_that_falls_anywhere(count: int) -> None:
     attrs, payload = encode([b"abc"] * count)
@@ -130,7 +136,12 @@ def test_headers_round_trip(headers: dict[str, bytes]) -> None:
 def test_headers_that_are_text_or_none() -> None:
     assert decode_headers(encode_headers({"a": "ü"})) == {"a": "ü".encode()}
     assert decode_headers(b"") == {}
-    with pytest.raises(BadColumns):
+
+
+def test_headers_are_at_most_1000_with_names_of_65535_bytes() -> None:
+    for most in ({str(n): b"" for n in range(1000)}, {"x" * 65_535: b""}):
+        assert decode_headers(encode_headers(most)) == most
+    with pytest.raises(BadColumns, match="1001 headers, at most 1000"):
         encode_headers({str(n): b"" for n in range(1001)})
-    with pytest.raises(BadColumns):
+    with pytest.raises(BadColumns, match="65536 bytes, at most 65535"):
         encode_headers({"x" * 65_536: b""})

@@ -3,8 +3,10 @@
 import pytest
 
 from fmqcore.batch.control import (
+    Deliver,
     Seal,
     TopicSetting,
+    encode_deliver,
     encode_epoch,
     encode_offsets,
     encode_seal,
@@ -18,8 +20,9 @@ from fmqcore.batch.header import (
     UnknownKind,
     seal_header,
 )
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.errors import CorruptJournal, Malformed, NewerJournal
-from fmqcore.ids import BrokerId, Epoch, Position, TopicId
+from fmqcore.ids import BrokerId, Epoch, Offset, Position, TopicId
 from fmqcore.journal.findings import Code, refusal
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.kinds import apply_batch, kind_of
@@ -27,6 +30,7 @@ from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_seal
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop, begin_next, check_batches
 from fmqcore.journal.segments import MIN_SEGMENT, Segment
 from fmqcore.journal.state import MAX_SEALS, JournalState
+from fmqcore.properties import NONE, Properties
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.tests.journal.writer import SKIPPED, UNKNOWN, JournalWriter, newer
 from fmqcore.verify.directory import Verifier
@@ -196,12 +200,32 @@ def test_rows_show_their_content() -> None:
     assert kind_of(BatchType.EPOCH).show(header, encode_epoch(Epoch(3), BrokerId("g1-0"))) == {
         "master": "g1-0"
     }
-    topic = encode_topic(TopicId(7), "orders", 8)
-    shown = kind_of(BatchType.CONFIG).show(header, topic)
-    assert shown["name"] == "orders"
-    assert kind_of(BatchType.OFFSETS).show(header, encode_offsets({})) == {"progress": []}
+    topic = {"topic_id": 7, "name": "orders", "queues": 8}
+    properties = Properties.decode(b'{"x": [1]}')
+    for given, shown in ((NONE, {}), (properties, {"properties": {"x": [1]}})):
+        config = encode_topic(TopicId(7), "orders", 8, given)
+        assert kind_of(BatchType.CONFIG).show(header, config) == topic | shown
+    deliver = Deliver(Position(1), 2, 3, 4)
+    due = kind_of(BatchType.DELIVER).show(header, encode_deliver(deliver))
+    assert due == deliver._asdict()
+    seal = kind_of(BatchType.SEAL).show(header, encode_seal(Seal(TopicId(7), 2, (3, 4))))
+    assert seal == {"topic_id": 7, "segment": 2, "ends": [3, 4]}
     skipped = kind_of(SKIPPED).show(header, b"")
     assert skipped == {"skipped": "a newer FMQ wrote it", "payload_bytes": header.payload_len}
+
+
+def test_row_of_offsets_shows_progress_and_deleted_progress() -> None:
+    header, row = newer().headers[1], kind_of(BatchType.OFFSETS)
+    assert row.show(header, encode_offsets({})) == {"progress": []}
+    entries = {
+        OffsetKey("g", TopicId(7), 1): OffsetEntry(5, Offset(10), ((Offset(12), Offset(15)),)),
+        OffsetKey("g", TopicId(7), 2): tombstone(6),
+    }
+    common = {"group": "g", "topic_id": 7}
+    assert row.show(header, encode_offsets(entries))["progress"] == [
+        common | {"queue": 1, "version": 5, "floor": 10, "ranges": [[12, 15]]},
+        common | {"queue": 2, "version": 6, "floor": None, "ranges": []},
+    ]
 
 
 def test_seal_stays_over_a_snap_and_goes_with_its_topic() -> None:

@@ -45,6 +45,19 @@ def test_truncation_at_a_segment_start_removes_that_segment() -> None:
     assert (found.durable_end, found.cut_at, found.refusal) == (bases[2], None, None)
 
 
+def test_unknown_gap_ends_at_the_first_segment_known_as_lost() -> None:
+    """Each known segment is reported for itself; the gap before them has its own finding."""
+    one, last = MIN_SEGMENT, 4 * MIN_SEGMENT
+    known = tuple(P(n * one) for n in (0, 2, 3, 4))
+    checkpoint = Checkpoint(P(0), P(last), P(0), 0, False, known)
+    found = survey([(segment_name(P(at)), one) for at in (0, last)], checkpoint)
+    assert [(hole.position, hole.end) for hole in found.missing] == [
+        (one, 2 * one),
+        (2 * one, 3 * one),
+        (3 * one, last),
+    ]
+
+
 def test_segments_below_the_newest_are_durable() -> None:
     """D2: a segment is synced before the next starts; the checkpoint is older than that."""
     writer = sample(batches=120)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import (
     ALIGN,
     HEADER_LEN,
@@ -17,6 +18,7 @@ from fmqcore.journal.segments import (
     MAX_SEGMENT,
     MIN_SEGMENT,
     Segment,
+    eof_batch,
     fits,
     index_base,
     index_name,
@@ -26,6 +28,7 @@ from fmqcore.journal.segments import (
     segment_base,
     segment_name,
     segment_of_snap,
+    snap_batch,
     snap_room,
     usual_snap,
 )
@@ -36,7 +39,7 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize(
     ("segment_bytes", "producers", "progress"),
     [
-        (MIN_SEGMENT, 16 * 1024, 16 * 1024),
+        (64 * 1024, 16 * 1024, 16 * 1024),
         (12 * MIB, 3 * MIB, 3 * MIB),
         (16 * MIB, 3 * MIB, 4 * MIB),
         (64 * MIB, 3 * MIB, 16 * MIB),
@@ -69,12 +72,12 @@ def test_the_largest_payload_fits_behind_its_snap() -> None:
 @pytest.mark.parametrize(
     ("length", "valid"),
     [
-        (MIN_SEGMENT, True),
-        (MIN_SEGMENT - ALIGN, False),
-        (MIN_SEGMENT + ALIGN, True),
-        (MIN_SEGMENT + ALIGN - 1, False),
-        (MAX_SEGMENT, True),
-        (MAX_SEGMENT + ALIGN, False),
+        (64 * 1024, True),
+        (64 * 1024 - ALIGN, False),
+        (64 * 1024 + ALIGN, True),
+        (64 * 1024 + ALIGN - 1, False),
+        (4096 * MIB, True),
+        (4096 * MIB + ALIGN, False),
     ],
 )
 def test_a_snap_opens_a_segment_of_a_valid_length(length: int, valid: bool) -> None:
@@ -90,6 +93,48 @@ def test_a_snap_opens_a_segment_of_a_valid_length(length: int, valid: bool) -> N
     )
     found = segment_of_snap(parse_header(raw))
     assert found == (Segment(Position(4096), Position(4096 + length)) if valid else None)
+
+
+@pytest.mark.parametrize("payload", [b"", b"12345678", b"12345"])
+def test_snap_batch_is_header_payload_and_padding(payload: bytes) -> None:
+    batch, crc = snap_batch(
+        base=Position(4096),
+        segment_bytes=MIN_SEGMENT,
+        epoch=Epoch(3),
+        prev_header_crc=7,
+        payload=payload,
+        store_ms=9,
+        framed_for=Epoch(2),
+        corrected_from_ms=8,
+        last_correction=Position(64),
+    )
+    header = parse_header(batch)
+    assert batch[HEADER_LEN:] == payload + b"\0" * (-len(payload) % ALIGN)
+    assert (header.type, header.position, header.epoch) == (BatchType.SNAP, 4096, 3)
+    assert (header.total_len, header.payload_len) == (len(batch), len(payload))
+    assert (header.prev_header_crc, header.payload_crc) == (7, crc32c(payload))
+    assert (header.store_ms, header.base_offset, header.base_sequence) == (9, MIN_SEGMENT, 2)
+    assert (header.deliver_at_ms, header.tag_mask) == (8, 64)
+    assert header.header_crc == crc
+
+
+def test_eof_reaches_the_end_of_the_longest_segment() -> None:
+    """Its length is a u32, and a SNAP stands before it."""
+    raw, crc = eof_batch(
+        position=Position(4096 + HEADER_LEN),
+        segment_end=Position(4096 + MAX_SEGMENT),
+        epoch=Epoch(3),
+        prev_header_crc=7,
+        store_ms=9,
+        framed_for=Epoch(2),
+    )
+    header = parse_header(raw)
+    assert len(raw) == HEADER_LEN
+    assert (header.type, header.position, header.epoch) == (BatchType.EOF, 4096 + HEADER_LEN, 3)
+    assert header.position + header.total_len == 4096 + MAX_SEGMENT
+    assert (header.payload_len, header.payload_crc) == (0, 0)
+    assert (header.prev_header_crc, header.store_ms, header.base_sequence) == (7, 9, 2)
+    assert header.header_crc == crc
 
 
 def test_only_its_own_kind_of_file_names_a_base() -> None:

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fmqcore.batch.control import TopicSetting
+from fmqcore.batch.fields import Fields
 from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import Malformed, OutOfSequence, Overloaded, ProducerFenced
@@ -165,6 +166,35 @@ def test_impossible_snap_is_malformed(state: JournalState, reason: str) -> None:
         JournalState.from_snap(state.to_snap(0))
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (0, 2, "a producer occurs twice"),
+        (0, 0, "producer 0 has 1 batches"),  # 0 is a batch without a producer
+        (16, 0, "producer 1 has 0 batches"),
+        (16, KEPT_BATCHES + 1, f"producer 1 has {KEPT_BATCHES + 1} batches"),
+    ],
+)
+def test_impossible_producer_table_is_malformed(at: int, value: int, reason: str) -> None:
+    writer = JournalWriter()
+    for producer in (1, 2):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    table = bytearray(writer.state.producers.encode(writer.now_ms, 1 << 20)[0])
+    assert finish(ProducerTable.decoding(Fields(bytes(table), "SNAP"))) == writer.state.producers
+    table[4 + at] = value
+    with pytest.raises(Malformed, match=reason):
+        finish(ProducerTable.decoding(Fields(bytes(table), "SNAP")))
+
+
+def test_a_producer_is_known_by_its_number_and_its_queue() -> None:
+    writer = JournalWriter()
+    writer.data(7, 0, [b"v"], producer_id=5, base_sequence=0)
+    knows = writer.state.producers.knows
+    assert knows(5, QUEUE)
+    assert not knows(6, QUEUE)
+    assert not knows(5, (T7, 1))
+
+
 # ---- each table has its own room
 def test_progress_does_not_push_producers_out_of_snap() -> None:
     """50 services read 50 topics of 16 queues each."""
@@ -297,6 +327,26 @@ def test_a_roll_looks_at_no_queue_of_a_group_with_an_old_note(
 
 
 # ---- old tombstones leave the tables some time after the SNAP
+def test_clock_set_back_then_the_same_hour_leaves_twice() -> None:
+    """The first tombstones of that hour are still in the tables when the second ones leave."""
+    writer, days = JournalWriter(), 3 * TOMBSTONE_MS
+    for key in (A, B):
+        writer.offsets({key: tombstone(5)})
+        writer.state.settle(writer.state.snapshot(writer.now_ms + days))
+    finish(writer.state.dropping())
+    assert not writer.state.offsets
+
+
+def test_another_hour_leaves_while_the_first_is_still_there() -> None:
+    """Nothing is dropped at once for it: that would be the long turn of the loop to avoid."""
+    writer, days = JournalWriter(), 3 * TOMBSTONE_MS
+    for key in (A, B):
+        writer.offsets({key: tombstone(5)})
+        writer.state.settle(writer.state.snapshot(writer.now_ms + days))
+        writer.now_ms += HOUR_MS
+    assert set(writer.state.offsets) == {A, B}
+
+
 ENTRIES = st.dictionaries(
     st.builds(OffsetKey, st.sampled_from("ab"), st.just(T7), st.sampled_from((0, PRESENCE_QUEUE))),
     st.tuples(st.integers(1, 9), st.booleans()),

@@ -146,6 +146,10 @@ def test_deleted_topic_keeps_next_offsets_and_loses_progress() -> None:
     assert writer.state.next_offsets == {(T7, 0): 1}
 
 
+def test_group_that_never_consumed_has_no_progress() -> None:
+    assert JournalState().progress(KEY) is None
+
+
 def test_tombstone_is_removed_after_a_day() -> None:
     writer = JournalWriter()
     writer.offsets({KEY: OffsetEntry(1, Offset(1))})
@@ -164,6 +168,8 @@ def test_tombstone_is_removed_after_a_day() -> None:
     writer.offsets({KEY: OffsetEntry(3, Offset(0))})
     assert writer.state.progress(KEY) == OffsetEntry(3, Offset(0))
     assert not writer.state.deleted_ms
+    size = writer.state.progress_bytes
+    assert size == JournalState.from_snap(writer.state.to_snap(deleted.store_ms)).progress_bytes
 
 
 def test_epochs_are_bounded_and_opened_once() -> None:

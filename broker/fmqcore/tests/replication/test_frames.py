@@ -4,7 +4,7 @@ import pytest
 
 from fmqcore.batch.header import BatchType, encode_header, padding
 from fmqcore.ids import Epoch, Position
-from fmqcore.replication.frames import SMALL_SEGMENT, end_of_batches, leading_control
+from fmqcore.replication.frames import end_of_batches, leading_control
 
 
 def batch(
@@ -26,7 +26,7 @@ def batch(
 
 EPOCH, OFFSETS = batch(BatchType.EPOCH), batch(BatchType.OFFSETS, payload=b"x" * 20)
 DATA = batch(BatchType.DATA)
-SMALL, LARGE = (batch(BatchType.SNAP, segment=SMALL_SEGMENT + more) for more in (0, 8))
+SMALL, LARGE = (batch(BatchType.SNAP, segment=8 * 1024 * 1024 + more) for more in (0, 8))
 EOF = batch(BatchType.EOF, payload=b"", length=4096)
 
 

@@ -138,6 +138,10 @@ def test_group_state_round_trips_with_all_fields() -> None:
     assert set(STATE) == {field.name for field in fields(GroupState)}
 
 
+def test_a_group_without_state_has_no_term() -> None:
+    assert (GroupState().mode, GroupState().epoch) == (Mode.NEW, 0)
+
+
 MINIMAL: list[tuple[Any, dict[str, Any], list[str]]] = [
     (config_from_json, {"group": "g", "master": "m", "members": [{"id": "m", "address": "h:1"}]},
      ["group", "master", "members"]),

@@ -202,7 +202,7 @@ async def test_finding_a_topic_reads_no_other_topic(
 async def test_a_number_of_a_recreated_topic_is_found(
     session: ZooKeeperSession, other: ZooKeeperSession
 ) -> None:
-    """Its name is known with an older number, and nobody follows the watches here."""
+    """Its name is known with an older number, and no task follows the watches here."""
     far, near = ClusterView(other, CLUSTER), ClusterView(session, CLUSTER)
     await far.load()
     old = await far.create_topic("orders", 1, [], if_not_exists=False)

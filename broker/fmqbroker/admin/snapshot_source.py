@@ -129,9 +129,13 @@ class SnapshotSource:
         master = state.master or config.master
         return withheld_reason(me, master, self.commit.unwritable_reason, away)
 
+    def served_withheld_reason(self) -> str:
+        """Return the same if this broker serves reads: a slave is behind in a healthy group."""
+        return self.withheld_reason() if self.gate.permission() & Permission.READ else ""
+
     async def withheld_records(self) -> int:
         """Return how many records are withheld: none are looked for where no reason lasts."""
-        if not self.withheld_reason() or not self.gate.permission() & Permission.READ:
+        if not self.served_withheld_reason():
             return 0
         total, slices, groups = 0, Slices(), self.fetch.groups
         for topic_id, queue in list(self.journal.state.next_offsets):

@@ -232,7 +232,13 @@ class _Parts:
         self._retention = self._make_retention(me)
         self._failover = self._make_failover(incarnation)
         self._produce, self._fetch = self._make_traffic()
-        self._segments = SegmentService(settings, clock, journal, self._visible)
+        self._segments = SegmentService(
+            settings,
+            clock,
+            journal,
+            self._visible,
+            lambda: self._snapshots.served_withheld_reason(),
+        )
         self._idle_groups, self._sweep = self._make_sweeps()
         self._snapshots = self._make_snapshots(me)
         self._admin = self._make_admin()

@@ -36,13 +36,19 @@ class SegmentService:
     """The handlers of the `Segments` service. `sent_bytes` and `refused` only grow."""
 
     def __init__(
-        self, settings: BrokerSettings, clock: Clock, journal: Journal, visible: Visible
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        visible: Visible,
+        withheld_reason: Callable[[], str],
     ) -> None:
         self.sent_bytes = 0
         self.refused = 0
         self._settings = settings
         self._journal = journal
         self._visible = visible
+        self._withheld_reason = withheld_reason  # "" = of a moment, or not served here
         self._throttle = _Throttle(clock, settings.scan_bytes_per_s)
         self._streams = 0
 
@@ -62,6 +68,8 @@ class SegmentService:
             broker=settings.broker,
             journal_start=journal.journal_start,
             end=max(end, journal.journal_start),
+            stored_end=max(end, journal.end),
+            withheld_reason=self._withheld_reason() if journal.end > end else "",
             segments=[
                 wire.StoredSegment(base=e.base, end=e.end, sealed=e.end <= journal.end)
                 for e in readable

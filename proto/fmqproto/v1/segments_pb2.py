@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fmqproto.v1 import client_pb2 as fmqproto_dot_v1_dot_client__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66mqproto/v1/segments.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\" \n\x0fSegmentsRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"\xb4\x01\n\rSegmentsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\x12\x15\n\rjournal_start\x18\x05 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x06 \x01(\x04\x12,\n\x08segments\x18\x07 \x03(\x0b\x32\x1a.fmqproto.v1.StoredSegment\":\n\rStoredSegment\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\x12\x0e\n\x06sealed\x18\x03 \x01(\x08\"F\n\x0bSegmentRead\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x08\">\n\x0bSegmentPart\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32\x8c\x01\n\x08Segments\x12@\n\x04List\x12\x1c.fmqproto.v1.SegmentsRequest\x1a\x1a.fmqproto.v1.SegmentsReply\x12>\n\x04Read\x12\x18.fmqproto.v1.SegmentRead\x1a\x18.fmqproto.v1.SegmentPart(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66mqproto/v1/segments.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\" \n\x0fSegmentsRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"\xe1\x01\n\rSegmentsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\x12\x15\n\rjournal_start\x18\x05 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x06 \x01(\x04\x12,\n\x08segments\x18\x07 \x03(\x0b\x32\x1a.fmqproto.v1.StoredSegment\x12\x12\n\nstored_end\x18\x08 \x01(\x04\x12\x17\n\x0fwithheld_reason\x18\t \x01(\t\":\n\rStoredSegment\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\x12\x0e\n\x06sealed\x18\x03 \x01(\x08\"F\n\x0bSegmentRead\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\x12\r\n\x05index\x18\x04 \x01(\x08\">\n\x0bSegmentPart\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32\x8c\x01\n\x08Segments\x12@\n\x04List\x12\x1c.fmqproto.v1.SegmentsRequest\x1a\x1a.fmqproto.v1.SegmentsReply\x12>\n\x04Read\x12\x18.fmqproto.v1.SegmentRead\x1a\x18.fmqproto.v1.SegmentPart(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEGMENTSREQUEST']._serialized_start=69
   _globals['_SEGMENTSREQUEST']._serialized_end=101
   _globals['_SEGMENTSREPLY']._serialized_start=104
-  _globals['_SEGMENTSREPLY']._serialized_end=284
-  _globals['_STOREDSEGMENT']._serialized_start=286
-  _globals['_STOREDSEGMENT']._serialized_end=344
-  _globals['_SEGMENTREAD']._serialized_start=346
-  _globals['_SEGMENTREAD']._serialized_end=416
-  _globals['_SEGMENTPART']._serialized_start=418
-  _globals['_SEGMENTPART']._serialized_end=480
-  _globals['_SEGMENTS']._serialized_start=483
-  _globals['_SEGMENTS']._serialized_end=623
+  _globals['_SEGMENTSREPLY']._serialized_end=329
+  _globals['_STOREDSEGMENT']._serialized_start=331
+  _globals['_STOREDSEGMENT']._serialized_end=389
+  _globals['_SEGMENTREAD']._serialized_start=391
+  _globals['_SEGMENTREAD']._serialized_end=461
+  _globals['_SEGMENTPART']._serialized_start=463
+  _globals['_SEGMENTPART']._serialized_end=525
+  _globals['_SEGMENTS']._serialized_start=528
+  _globals['_SEGMENTS']._serialized_end=668
 # @@protoc_insertion_point(module_scope)

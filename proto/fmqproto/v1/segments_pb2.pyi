@@ -14,7 +14,7 @@ class SegmentsRequest(_message.Message):
     def __init__(self, since: _Optional[int] = ...) -> None: ...
 
 class SegmentsReply(_message.Message):
-    __slots__ = ("error", "cluster", "group", "broker", "journal_start", "end", "segments")
+    __slots__ = ("error", "cluster", "group", "broker", "journal_start", "end", "segments", "stored_end", "withheld_reason")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,8 @@ class SegmentsReply(_message.Message):
     JOURNAL_START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    STORED_END_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_REASON_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     cluster: str
     group: str
@@ -29,7 +31,9 @@ class SegmentsReply(_message.Message):
     journal_start: int
     end: int
     segments: _containers.RepeatedCompositeFieldContainer[StoredSegment]
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ...) -> None: ...
+    stored_end: int
+    withheld_reason: str
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., journal_start: _Optional[int] = ..., end: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ..., stored_end: _Optional[int] = ..., withheld_reason: _Optional[str] = ...) -> None: ...
 
 class StoredSegment(_message.Message):
     __slots__ = ("base", "end", "sealed")

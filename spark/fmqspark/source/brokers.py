@@ -59,6 +59,8 @@ class Listing(NamedTuple):
     begin: Position
     end: Position  # what may be read
     bases: tuple[Position, ...]
+    stored_end: Position = Position(0)
+    withheld_reason: str = ""  # why what is stored from `end` on may stay unreadable
 
 
 class Members(NamedTuple):
@@ -151,7 +153,8 @@ def listing(source: str) -> Listing:
         raise error_of(reply.error.code, f"{source}: {reply.error.message}")
     bases = tuple(Position(segment.base) for segment in reply.segments)
     where = f"{reply.cluster}/{reply.group}"
-    return Listing(where, Position(reply.journal_start), Position(reply.end), bases)
+    begin, end, stored_end = map(Position, (reply.journal_start, reply.end, reply.stored_end))
+    return Listing(where, begin, end, bases, stored_end, reply.withheld_reason)
 
 
 # ---- bytes

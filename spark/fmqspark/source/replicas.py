@@ -48,6 +48,9 @@ class Replica(NamedTuple):
     """How far it reports to go; `end` is below that where its files do not hold it."""
     live: bool = False
     """A broker runs there and goes on: a slave may know of more than it holds yet."""
+    stored_end: Position = Position(0)
+    withheld_reason: str = ""
+    """Why a broker may not let read what it stores from `end` on; "" = for a moment."""
 
     def until(self, base: Position) -> Position:
         """Return how far a segment may be read here."""
@@ -87,7 +90,9 @@ def _no_answer(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
 def _broker(source: str) -> Replica:
     listed = listing(source)
     begin, end, bases = listed.begin, listed.end, listed.bases
-    return Replica(source, begin, end, end, bases, listed.journal, bases, known_end=end)
+    whole = Replica(source, begin, end, end, bases, listed.journal, bases, known_end=end)
+    stored_end, reason = listed.stored_end, listed.withheld_reason
+    return whole._replace(stored_end=stored_end, withheld_reason=reason)
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:

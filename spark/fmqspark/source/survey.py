@@ -186,6 +186,7 @@ class _Look:
         )  # so far nothing else
         if not uncommitted:
             self.found.notices += _less_than_known(known, end)
+        self.found.notices += _withheld(known, end)
         self.found.journal = next((r.journal for r in known if r.journal), "")
         self.found.last = directories[-1] if is_broker(directories[-1]) else ""
         parts = self._parts(since)
@@ -340,6 +341,17 @@ def _less_than_known(known: Sequence[Replica], end: Position) -> list[str]:
     return [
         f"{most.path} knows that all below position {most.known_end} is committed, and what is "
         f"named ends at {end}: name the group's other replicas, too"
+    ]
+
+
+def _withheld(known: Sequence[Replica], end: Position) -> list[str]:
+    """Report what a broker stores and may not let read: the read ends before it."""
+    return [
+        f"{r.path} stores {r.stored_end - end:,} bytes more, from position {end} on, which may not "
+        f"be read yet: {r.withheld_reason}; if brokers are away (`fmq status`), start them, and "
+        "run this again"
+        for r in known
+        if r.withheld_reason and r.stored_end > end
     ]
 
 

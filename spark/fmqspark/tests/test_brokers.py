@@ -50,6 +50,7 @@ class Played:
         self.down: set[str] = set()
         self.journal = "c/g1"
         self.slept: list[float] = []
+        self.withheld: dict[str, int] = {}  # bytes that may not be read yet, by address
 
     def lines(self) -> "PlayedLines":
         return PlayedLines(self)
@@ -84,6 +85,8 @@ class PlayedLines:
             group=group if address.startswith("slave") else "g1",
             journal_start=checkpoint.journal_start,
             end=end,
+            stored_end=end + self._played.withheld.get(address, 0),
+            withheld_reason="they wait for slave g1-1" if address in self._played.withheld else "",
             segments=[StoredSegment(base=base) for base in bases if base < end],
         )
 
@@ -283,6 +286,18 @@ def test_lagging_slave_gives_only_what_it_knows_as_committed(played: Played) -> 
     assert sources[0] == (SLAVE, MASTER)
     assert sources[3 * 65536] == (MASTER,)
     assert from_brokers() == truth(journal())[0]
+
+
+def test_survey_names_what_a_broker_may_not_let_read(played: Played) -> None:
+    assert survey([SLAVE, MASTER]).notices == []
+    played.withheld["master:1"] = 1500
+    found = survey([SLAVE, MASTER])
+    (notice,) = found.notices
+    assert notice.startswith(
+        f"{MASTER} stores 1,500 bytes more, from position {found.end} on, which may not be read "
+        "yet: they wait for slave g1-1; "
+    )
+    assert found.left_out == []
 
 
 def test_brokers_of_two_groups_are_not_one_journal(played: Played) -> None:

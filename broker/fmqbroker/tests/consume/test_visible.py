@@ -34,7 +34,7 @@ async def test_no_reader_sees_what_a_planted_rule_hides(tmp_path: Path) -> None:
         rig.produce(0, b"c")
         await rig.committed()
         admin = admin_of(rig)
-        segments = SegmentService(rig.settings, rig.hand, rig.journal, hiding)
+        segments = SegmentService(rig.settings, rig.hand, rig.journal, hiding, lambda: "")
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)
             assert [value for *_, value, _ in consumer.values()] == [b"a", b"b"]

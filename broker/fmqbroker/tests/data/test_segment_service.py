@@ -33,7 +33,8 @@ class Rig:
         self.hand = HandClock()
         changed = settings(path, **{"scan_bytes_per_s": 0, **changes})
         visible = Visible(journal, self.commit)
-        self.service = SegmentService(changed, self.hand, journal, visible)
+        self.reason = ""
+        self.service = SegmentService(changed, self.hand, journal, visible, lambda: self.reason)
 
     def committed(self, end: int) -> None:
         self.commit.advance(Position(end), Position(0))
@@ -92,6 +93,18 @@ async def test_committed_segments_are_listed_and_read_byte_for_byte(tmp_path: Pa
         assert rig.service.sent_bytes == len(data) + 50
         later = await rig.service.list(CALL, SegmentsRequest(since=SEGMENT))
         assert [s.base for s in later.segments] == [s.base for s in reply.segments][1:]
+
+
+async def test_listing_names_what_is_stored_above_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as rig:
+        rig.reason = "they wait for slave g1-1"
+        rig.committed(SEGMENT)
+        reply = await rig.service.list(CALL, SegmentsRequest())
+        assert (reply.end, reply.stored_end) == (SEGMENT, rig.journal.end)
+        assert reply.withheld_reason == rig.reason
+        rig.committed(rig.journal.end)
+        whole = await rig.service.list(CALL, SegmentsRequest())
+        assert (whole.stored_end, whole.withheld_reason) == (whole.end, "")
 
 
 async def test_nothing_above_the_commit_end_leaves(tmp_path: Path) -> None:

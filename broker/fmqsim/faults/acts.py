@@ -4,7 +4,7 @@ A coroutine does it, reports that it has fired, lets it last, undoes it, and rep
 healed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fmqbroker.journal.upkeep import SPACE_RETRY_S
 from fmqcore.ids import Permission
@@ -42,22 +42,23 @@ async def stop(act: Act) -> None:
 async def pause(act: Act) -> None:
     """Stop a broker with SIGSTOP, perhaps past its session, and let it go on."""
     node = act.target.node
-    await _heard(act)
-    node.pause()
-    act.fired()
-    await act.last(0.1, 4.0)
-    node.resume()
-    act.healed()
+    await _halt(act, node.pause, node.resume, 4.0)
 
 
 async def wedge(act: Act) -> None:
     """Block a broker's event loop; ZooKeeper's client goes on."""
     node = act.target.node
+    await _halt(act, node.wedge, node.resume, 3.5)
+
+
+async def _halt(
+    act: Act, halt: Callable[[], None], resume: Callable[[], None], most_s: float
+) -> None:
     await _heard(act)
-    node.wedge()
+    halt()
     act.fired()
-    await act.last(0.1, 3.5)
-    node.resume()
+    await act.last(0.1, most_s)
+    resume()
     act.healed()
 
 

@@ -11,6 +11,7 @@ from fmqcore.ids import Permission
 from fmqcore.policy import HowMany
 from fmqsim.engine.zookeeper_wire import Break
 from fmqsim.faults.api import Act
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 # ---- processes
@@ -18,11 +19,15 @@ from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 async def kill(act: Act) -> None:
     """Kill a broker with SIGKILL; it is down for a while."""
-    host = act.target
+    await kill_host(act, act.target, 0.05, 3.5)
+
+
+async def kill_host(act: Act, host: BrokerHost | ClientHost, least_s: float, most_s: float) -> None:
+    """Kill a process with SIGKILL, and let it start again after a time between the two."""
     host.hold()
     host.kill()
-    act.fired()
-    await act.last(0.05, 3.5)
+    act.fired(on=host.name)
+    await act.last(least_s, most_s)
     host.let_go()
     act.healed()
 
@@ -73,13 +78,7 @@ async def kill_client(act: Act) -> None:
     clients = [c for c in act.world.clients.values() if c.node.alive and c.name != OPERATOR]
     if not clients:
         return
-    host = act.dice.choice(clients)
-    host.hold()
-    host.kill()
-    act.fired(on=host.name)
-    await act.last(0.1, 1.5)
-    host.let_go()
-    act.healed()
+    await kill_host(act, act.dice.choice(clients), 0.1, 1.5)
 
 
 async def pause_client(act: Act) -> None:

@@ -101,7 +101,7 @@ def settle(
     error: BaseException | None,
     orphan: Callable[[Any], None],
 ) -> None:
-    """End a file operation's future; a result that nobody waits for goes to `orphan`."""
+    """End a file operation's future; the result of a cancelled one goes to `orphan`."""
     if future.cancelled():
         if error is None:
             orphan(result)

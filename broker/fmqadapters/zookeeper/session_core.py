@@ -264,7 +264,7 @@ class SteadySession:
 
     # ---- within
     async def _turn(self) -> None:
-        """Show the link that the loop turns, for as long as it does."""
+        """Report to the link at intervals that the event loop is not blocked."""
         while True:
             self._link.turns()
             every_ms = self._link.timeout_ms // _TURNS or _FIRST_MS

@@ -335,7 +335,7 @@ async def full_disk(act: Act) -> None:
 
 
 async def slow_disk(act: Act) -> None:
-    """Make each write and fsync slow, or let none end for a while."""
+    """Make a broker's disk slow: each write and fsync takes longer, or none ends for a while."""
     world, speed = act.world, act.target.storage.speed
     if act.dice.random() < 0.5:
         speed.write_ms = act.dice.choice((20.0, 100.0))

@@ -229,7 +229,7 @@ def no_pod_is_leaving(seen: Observation) -> bool:
 
 
 def leaving_pods(seen: Observation) -> str:
-    """Return the pods being stopped, which block everything else."""
+    """Return the names of the pods that are being stopped: until they are gone, all else waits."""
     going = sorted(p.name for p in (seen.pods or {}).values() if p.deleting)
     return ", ".join(f"{broker}{down_node_note(seen, broker)}" for broker in going)
 

@@ -181,7 +181,7 @@ def master_serves(seen: Observation) -> bool:
 
 
 def is_in_sync(seen: Observation, broker: str) -> bool:
-    """Whether it is a slave in the in-sync set, live, ready, and linked as the master reports."""
+    """Whether a broker is a slave in sync: live, ready, and linked as the master reports."""
     state = state_of(seen)
     if BrokerId(broker) not in state.isr or not is_live(seen, broker):
         return False

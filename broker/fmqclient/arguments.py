@@ -55,7 +55,7 @@ def check_seconds(what: str, given: object) -> None:
 
 
 def check_callback(what: str, given: object) -> None:
-    """Check that it can be called, if any is given: what `async def` returns would never run."""
+    """Require an ordinary function or None: the coroutine of an `async def` would never run."""
     if given is not None and (not callable(given) or iscoroutinefunction(given)):
         raise InvalidArgument(
             f"{what}={given!r} must be an ordinary function: let it set an asyncio.Event, or start "

@@ -50,9 +50,9 @@ class MustBeClosed:
         raise NotImplementedError
 
     def _open_once(self) -> None:
-        """Note that it is opened; raise `InvalidArgument` the second time.
+        """Note the opening of this object; raise `InvalidArgument` at a second one.
 
-        One that was closed or has failed never works again: opened, it would wait for ever.
+        An object that was closed or has failed never works again: it would wait for ever.
         """
         if self._opened:
             raise InvalidArgument(

@@ -18,7 +18,7 @@ from fmqcore.ids import MAX_QUEUES
 MAX_BYTES: Final = 4096
 """Most bytes of one topic's properties, as JSON: each journal and each SNAP holds them."""
 _KNOWN_BYTES: Final = 256
-"""Of them, for the properties with a row."""
+"""The part of `MAX_BYTES` that is kept for the properties with a row."""
 
 
 @dataclass(frozen=True, slots=True)

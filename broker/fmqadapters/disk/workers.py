@@ -84,7 +84,7 @@ class Threads:
                 error = caught
             del job, call
             try:
-                loop.call_soon_threadsafe(_settle, future, result, error, orphan)
+                loop.call_soon_threadsafe(settle, future, result, error, orphan)
             except RuntimeError:  # the loop is gone: no caller waits
                 if error is None:
                     orphan(result)
@@ -95,12 +95,13 @@ def _noop() -> None:
     return None
 
 
-def _settle(
+def settle(
     future: "asyncio.Future[Any]",
     result: object,
     error: BaseException | None,
     orphan: Callable[[Any], None],
 ) -> None:
+    """End a file operation's future; the result of a cancelled one goes to `orphan`."""
     if future.cancelled():
         if error is None:
             orphan(result)

@@ -286,7 +286,7 @@ class _KazooLink:
 
     # ---- on kazoo's threads
     def cross(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Call it on the loop, unless the session was closed."""
+        """Have `call` run on the event loop, unless the session was closed."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile

@@ -264,7 +264,7 @@ class SteadySession:
 
     # ---- within
     async def _turn(self) -> None:
-        """Show the link that the loop turns, for as long as it does."""
+        """Report to the link at intervals that the event loop is not blocked."""
         while True:
             self._link.turns()
             every_ms = self._link.timeout_ms // _TURNS or _FIRST_MS
@@ -309,7 +309,7 @@ class SteadySession:
                 raise refused from None
 
     async def _ask(self, *requests: Request) -> Any:
-        """Send them and wait for the last one's answer, or the first error; never twice."""
+        """Send requests once; return the answer to the last one, or raise the first error."""
         if self._state is not SessionState.CONNECTED or not self._open:
             raise self._not_connected(requests[0])
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

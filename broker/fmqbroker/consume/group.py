@@ -178,7 +178,7 @@ class ConsumerGroup:
 
     # ---- sessions
     def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
-        """Add a session; return an older stream of the same session, which is then void.
+        """Add a session; return the earlier stream with its id, which no longer counts; else None.
 
         `held`: the queues that the session had before it lost its last reader.
         """

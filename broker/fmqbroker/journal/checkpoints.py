@@ -75,7 +75,10 @@ class Checkpoints:
         await self._put(self._now()._replace(clean=clean, drop_from=drop_from))
 
     async def write_with_reserve(self, *, drop_from: Position | None = None) -> None:
-        """Write even from the reserve: this comes before what makes room. Raises `DiskFull`."""
+        """Write the checkpoint, from the disk's reserve if need be. Raises `DiskFull`.
+
+        What frees space on a full disk needs this checkpoint first.
+        """
         await self._with_reserve(lambda: self.write(drop_from=drop_from))
 
     async def write_at_start(self, *, needed: bool) -> None:

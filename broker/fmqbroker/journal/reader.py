@@ -48,7 +48,9 @@ class Reader:
             data = await self._read_file(segment, position, min(needed, end - position))
             whole, _ = self._whole_batches(segment, position, data)
             if not whole:
-                raise self._store.corrupt(segment, position, "the batch is cut")
+                raise self._store.corrupt(
+                    segment, position, "the batch is incomplete: the file ends within it"
+                )
         return data if whole == len(data) else data[:whole]
 
     async def read_sound(self, position: Position, max_bytes: int) -> bytes:
@@ -94,7 +96,7 @@ class Reader:
             data += await self._window(segment, first + WINDOW_BYTES)
         part = data[at - first : at - first + length]
         if len(part) < length:
-            raise self._store.corrupt(segment, position, "the file is cut")
+            raise self._store.corrupt(segment, position, "the file ends before this range does")
         return part
 
     async def _window(self, segment: StoredSegment, at: int) -> bytes:

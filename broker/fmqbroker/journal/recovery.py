@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 
 
 class _Index(SegmentIndex):
-    """A segment's index that remembers when the last batch, of any kind, was stored."""
+    """A segment's index, with the store time of the segment's last batch of any type."""
 
     def __init__(self, base: Position) -> None:
         super().__init__(base)

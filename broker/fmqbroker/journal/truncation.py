@@ -169,7 +169,10 @@ def _no_way_back() -> Iterator[None]:
     try:
         yield
     except DiskFull as error:
-        raise DiskFailed(f"cannot finish a truncation: {error}") from error
+        raise DiskFailed(
+            f"the truncation of the journal cannot be finished: {error}; free disk space: the next "
+            "start finishes it"
+        ) from error
 
 
 def _require_below(parts: Parts, position: Position) -> None:

@@ -38,7 +38,7 @@ class Links(Protocol):
 
 
 class Configured(Protocol):
-    """The group's configuration (`serving.broker_group_state.GroupStore`)."""
+    """An object with the group's configuration: `serving.broker_group_state.GroupStore`."""
 
     config: GroupConfig
 

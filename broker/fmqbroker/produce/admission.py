@@ -151,7 +151,10 @@ class Admission:
                 )
             raise errors.Malformed(f"attrs {batch.attrs:#06x} of the batch has unknown bits")
         if not count or size < 4 * (count + 1):
-            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
+            raise errors.Malformed(
+                f"a payload of {size} bytes is too short for {count} records: the client encoded "
+                "the batch wrongly"
+            )
         if batch.deliver_at_ms:
             raise errors.Unsupported(
                 "deliver_at_ms is set, but this version delivers at once only: leave it out"

@@ -168,9 +168,9 @@ class SlaveReplication:
             await connection.close()
 
     async def _pause(self, delay_ms: float) -> None:
-        """Wait before the next try, or until the master announces itself again (it listens then).
+        """Wait `delay_ms` before the next dial, or until the master has a new live node.
 
-        Each slave reacts once to each return of the master, with its own small random delay.
+        A master with a new live node listens. Each slave then dials once, after a random delay.
         """
         until_ms = self._clock.monotonic_ms() + delay_ms
         while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:

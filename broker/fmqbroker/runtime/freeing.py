@@ -12,19 +12,19 @@ from fmqcore.turns import Turns
 
 
 class Freeing:
-    """Tables to be freed one after another, each by its own generator."""
+    """A queue of unused tables: each is freed by its own generator, one after another."""
 
     def __init__(self) -> None:
         self._waiting: deque[Turns[None]] = deque()
         self._added = Signal()
 
     def add(self, emptying: Turns[None]) -> None:
-        """Free what `emptying` empties; it alone still refers to it."""
+        """Queue the table that `emptying` empties; nothing else may refer to that table."""
         self._waiting.append(emptying)
         self._added.notify()
 
     async def run(self) -> None:
-        """Free until cancelled; what is left then is freed at once."""
+        """Free the queued tables until cancelled; those left then are freed in one turn."""
         while True:
             while self._waiting:
                 await in_turns(self._waiting.popleft())

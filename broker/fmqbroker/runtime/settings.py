@@ -18,7 +18,7 @@ def _setting(name: str) -> Any:
 
 
 class BrokerSettings(BaseModel):
-    """One broker. Group-wide things (members, policy) are in ZooKeeper, not here."""
+    """The settings of one broker. The group settings (members, policy) are in ZooKeeper."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

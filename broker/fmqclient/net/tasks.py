@@ -17,7 +17,7 @@ CANCELLED: Final = (
 
 
 async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
-    """Run them side by side; when one ends, cancel the others and raise its error."""
+    """Run coroutines side by side; when one ends, cancel the others and raise its error."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -242,7 +242,7 @@ class OrderedProducer(MustBeClosed):
 
     @property
     def active(self) -> bool:
-        """Whether this is the topic's active sender, as far as is known."""
+        """Whether this is the topic's active sender, by the newest report of a broker."""
         return self._state.active and self._end is None
 
     @property

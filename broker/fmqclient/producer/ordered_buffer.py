@@ -69,7 +69,7 @@ class OrderedBuffer:
             )
 
     def put(self, queue: int, record: Record, size: int, most_bytes: int, most: int) -> bool:
-        """Add a record to the last batch of the queue; return whether that batch is new.
+        """Add a record to the last batch of a queue; return whether that batch is new.
 
         `most_bytes` and `most`: the bytes and records of a batch that the broker takes.
         """

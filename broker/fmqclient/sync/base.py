@@ -37,7 +37,7 @@ class Part:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether this object is closed, or about to be."""
         return self._closed
 
     @property

@@ -66,7 +66,7 @@ class OrderedProducer(Part):
 
     @property
     def active(self) -> bool:
-        """Whether this is the topic's active sender, as far as is known."""
+        """Whether this is the topic's active sender, by the newest report of a broker."""
         return self._producer.active
 
     @property

@@ -31,7 +31,7 @@ class Ahead(Generic[T]):
         """Take up to `most` of the first messages."""
         found: list[T] = []
         while len(found) < most and self._waiting:
-            try:  # all at once: what was taken leaves gaps, through which each look would go again
+            try:  # all at once: taken messages leave gaps, which each scan would pass again
                 first = list(islice(self._waiting, most - len(found)))
             except RuntimeError:  # another thread has changed it just now
                 continue

@@ -56,7 +56,7 @@ class DerivedIndex(Protocol[P]):
 
     @property
     def holds_retention(self) -> bool:
-        """Whether it has low watermarks; else no part is read for one."""
+        """Whether this index has low watermarks: if not, nothing is read for them."""
         ...
 
     def begin(self, base: Position) -> P:

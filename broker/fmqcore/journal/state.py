@@ -104,7 +104,7 @@ class JournalState:
 
     # ---- what the rows of `kinds.py` do with a batch
     def count(self, data: BatchHeader) -> None:
-        """Count the records of a DATA batch, and note its producer."""
+        """Advance the queue's next offset past a DATA batch, and note the batch's producer."""
         self.next_offsets[data.topic_id, data.queue_id] = data.end_offset
         self.producers.note(data)
 

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from fmqadapters.disk.files import FileDisk
+from fmqadapters.disk.workers import settle
 from fmqport.disk import Chunk
 from fmqsim.engine.filesystem import PAGE, FileSystem, Inode
 from fmqsim.engine.loop import SimLoop
@@ -375,21 +376,6 @@ class SimWorker:
         if self._jobs:
             self._begin()
         if self._process is None or not future.cancelled():
-            _settle(future, result, error, orphan)  # who waits for it runs as its own process
+            settle(future, result, error, orphan)  # who waits for it runs as its own process
         else:
-            self._storage.loop.on_node(self._process, _settle, future, result, error, orphan)
-
-
-def _settle(
-    future: "asyncio.Future[Any]",
-    result: Any,
-    error: Exception | None,
-    orphan: Callable[[Any], None],
-) -> None:
-    if future.cancelled():
-        if error is None:
-            orphan(result)
-    elif error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+            self._storage.loop.on_node(self._process, settle, future, result, error, orphan)

@@ -6,32 +6,24 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def _number(of: "asyncio.Future[Any]") -> int:
-    number: int = of.get_loop().next_number()  # type: ignore[attr-defined]  # a `SimLoop`
+def _hash_of(future: Any) -> int:
+    """Return the number that its loop gave the future at its first hash."""
+    try:
+        number: int = future.hash_number
+    except AttributeError:
+        number = future.hash_number = future.get_loop().next_number()  # a `SimLoop`
     return number
 
 
 class SimFuture(asyncio.Future[Any]):
     """A future whose hash is the same in every run."""
 
-    _sim: int
-
     def __hash__(self) -> int:
-        try:
-            return self._sim
-        except AttributeError:
-            self._sim = _number(self)
-            return self._sim
+        return _hash_of(self)
 
 
 class SimTask(asyncio.Task[T]):
     """A task whose hash is the same in every run."""
 
-    _sim: int
-
     def __hash__(self) -> int:
-        try:
-            return self._sim
-        except AttributeError:
-            self._sim = _number(self)
-            return self._sim
+        return _hash_of(self)

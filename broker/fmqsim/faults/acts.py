@@ -4,13 +4,14 @@ A coroutine does it, reports that it has fired, lets it last, undoes it, and rep
 healed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fmqbroker.journal.upkeep import SPACE_RETRY_S
 from fmqcore.ids import Permission
 from fmqcore.policy import HowMany
 from fmqsim.engine.zookeeper_wire import Break
 from fmqsim.faults.api import Act
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
 from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 # ---- processes
@@ -18,11 +19,15 @@ from fmqsim.scenario.operator_stand_in import NAME as OPERATOR
 
 async def kill(act: Act) -> None:
     """Kill a broker with SIGKILL; it is down for a while."""
-    host = act.target
+    await kill_host(act, act.target, 0.05, 3.5)
+
+
+async def kill_host(act: Act, host: BrokerHost | ClientHost, least_s: float, most_s: float) -> None:
+    """Kill a process with SIGKILL, and let it start again after a time between the two."""
     host.hold()
     host.kill()
-    act.fired()
-    await act.last(0.05, 3.5)
+    act.fired(on=host.name)
+    await act.last(least_s, most_s)
     host.let_go()
     act.healed()
 
@@ -42,22 +47,23 @@ async def stop(act: Act) -> None:
 async def pause(act: Act) -> None:
     """Stop a broker with SIGSTOP, perhaps past its session, and let it go on."""
     node = act.target.node
-    await _heard(act)
-    node.pause()
-    act.fired()
-    await act.last(0.1, 4.0)
-    node.resume()
-    act.healed()
+    await _halt(act, node.pause, node.resume, 4.0)
 
 
 async def wedge(act: Act) -> None:
     """Block a broker's event loop; ZooKeeper's client goes on."""
     node = act.target.node
+    await _halt(act, node.wedge, node.resume, 3.5)
+
+
+async def _halt(
+    act: Act, halt: Callable[[], None], resume: Callable[[], None], most_s: float
+) -> None:
     await _heard(act)
-    node.wedge()
+    halt()
     act.fired()
-    await act.last(0.1, 3.5)
-    node.resume()
+    await act.last(0.1, most_s)
+    resume()
     act.healed()
 
 
@@ -72,13 +78,7 @@ async def kill_client(act: Act) -> None:
     clients = [c for c in act.world.clients.values() if c.node.alive and c.name != OPERATOR]
     if not clients:
         return
-    host = act.dice.choice(clients)
-    host.hold()
-    host.kill()
-    act.fired(on=host.name)
-    await act.last(0.1, 1.5)
-    host.let_go()
-    act.healed()
+    await kill_host(act, act.dice.choice(clients), 0.1, 1.5)
 
 
 async def pause_client(act: Act) -> None:
@@ -335,7 +335,7 @@ async def full_disk(act: Act) -> None:
 
 
 async def slow_disk(act: Act) -> None:
-    """Make each write and fsync slow, or let none end for a while."""
+    """Make a broker's disk slow: each write and fsync takes longer, or none ends for a while."""
     world, speed = act.world, act.target.storage.speed
     if act.dice.random() < 0.5:
         speed.write_ms = act.dice.choice((20.0, 100.0))

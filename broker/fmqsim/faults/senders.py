@@ -10,6 +10,7 @@ from typing import Final
 
 from e2e.history.cluster_events import FaultKind
 from fmqsim.engine.node import Node
+from fmqsim.faults.acts import kill_host
 from fmqsim.faults.api import Act, Entry
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 
@@ -59,12 +60,7 @@ async def kill_sender(act: Act) -> None:
     """Kill the active sender with SIGKILL."""
     if (host := await _sender(act)) is None:
         return
-    host.hold()
-    host.kill()
-    act.fired(on=host.name)
-    await act.last(0.1, 3.0)
-    host.let_go()
-    act.healed()
+    await kill_host(act, host, 0.1, 3.0)
 
 
 async def kill_sender_and_group(act: Act) -> None:

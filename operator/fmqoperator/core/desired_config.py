@@ -34,7 +34,7 @@ def leaving(seen: Observation) -> tuple[str, ...]:
 
 
 def has_left(seen: Observation, broker: str) -> bool:
-    """Whether it holds nothing: no pod, no live node, not in sync, not master nor reader."""
+    """Whether a broker has left: no pod, no live node, not in sync, not master nor reader."""
     state = facts.state_of(seen)
     return (
         seen.zookeeper is not None

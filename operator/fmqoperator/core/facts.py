@@ -181,7 +181,7 @@ def master_serves(seen: Observation) -> bool:
 
 
 def is_in_sync(seen: Observation, broker: str) -> bool:
-    """Whether it is a slave in the in-sync set, live, ready, and linked as the master reports."""
+    """Whether a broker is a slave in sync: live, ready, and linked as the master reports."""
     state = state_of(seen)
     if BrokerId(broker) not in state.isr or not is_live(seen, broker):
         return False
@@ -229,7 +229,7 @@ def no_pod_is_leaving(seen: Observation) -> bool:
 
 
 def leaving_pods(seen: Observation) -> str:
-    """Return the pods being stopped, which block everything else."""
+    """Return the names of the pods that are being stopped: until they are gone, all else waits."""
     going = sorted(p.name for p in (seen.pods or {}).values() if p.deleting)
     return ", ".join(f"{broker}{down_node_note(seen, broker)}" for broker in going)
 

@@ -230,9 +230,9 @@ def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
 
 
 def _kept(seen: Observation) -> Iterator[Action]:
-    """Keep volumes in a group that was paused while a broker left, once that one is gone.
+    """Keep the volumes of a paused group once the broker that was being removed is gone.
 
-    A broker that is then stopped by hand takes no volume along. Nothing else is changed.
+    If a person then stops a broker, its volume stays. A paused group gets no other change.
     """
     there = facts.stateful_set(seen)
     if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):

@@ -160,7 +160,7 @@ class Applier:
         return bool(storage.get("onDelete") == Reclaim.DELETE.value)
 
     async def _is_due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> bool:
-        """Whether it is not as wanted, also as of now, and no other writer insists on that."""
+        """Whether the child still differs from `action`, and no other writer insists on that."""
         manifest = action.manifest
         there = await self.kube.get(_ref(group, manifest))
         if there is None:

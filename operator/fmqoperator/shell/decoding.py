@@ -213,7 +213,7 @@ def _waiting(status: Body) -> tuple[str, str]:
 
 
 def _well_since(status: Body) -> bool:
-    """Whether it runs, and was ready since it started, so that its last end explains nothing."""
+    """Whether a pod was ready since its containers started: their last end explains nothing."""
     started = [
         (c.get("state") or {}).get("running", {}).get("startedAt") or "~"
         for c in _brokers(status.get("containerStatuses"))

@@ -323,7 +323,7 @@ def _uid(body: Json) -> str:
 
 
 def _is_older(body: Json, than: Json) -> bool:
-    """Whether it is an earlier version under that name, as far as versions can be compared."""
+    """Whether `body` is an earlier version of the object than `than`; no if they do not compare."""
     one, other = body["metadata"], than.get("metadata") or {}
     versions = [str(meta.get("resourceVersion", "")) for meta in (one, other)]
     if not all(v.isdecimal() for v in versions):

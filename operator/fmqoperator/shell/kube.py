@@ -215,7 +215,7 @@ class Kube:
 
 
 def is_ours(there: Json, wanted: Json) -> bool:
-    """Whether it has the same owner, or by the operator's labels an earlier one of that name."""
+    """Whether an object has the wanted owner, or by its labels an earlier owner of that name."""
     meta, asked = there["metadata"], wanted["metadata"]
     owners = {owner["uid"] for owner in asked["ownerReferences"]}
     if any(owner.get("uid") in owners for owner in meta.get("ownerReferences") or ()):

@@ -35,7 +35,7 @@ _EVENTS_S: Final = 2.0  # they may lie in a store of their own, which is away wh
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """The sources of an observation."""
+    """Reads an `Observation` of one group from Kubernetes, ZooKeeper and the brokers."""
 
     defaults: Defaults
     kube: Kube

@@ -10,7 +10,7 @@ from fmqoperator.shell.kube import Json
 
 
 async def report_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:
-    """Report it by a condition and an Event, in the same words."""
+    """Report an object that cannot be read: a condition and an Event, in the same words."""
     status = unreadable(body, error, wall_ms())
     await events.emit(body, "Warning", "Invalid", status["message"])
     return Outcome(status)

@@ -146,9 +146,9 @@ class Ensemble:
         return frozenset(groups), there
 
     async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
-        """Create it with its own number if ZooKeeper lost it, else the next: none is given twice.
+        """Create a topic, with its former number if ZooKeeper lost the topic, else the next number.
 
-        `topic.id`: the number that it is known to have had. A topic that exists meanwhile stays.
+        `topic.id`: its former number. No number is given twice. A topic that exists by now stays.
         """
         await self._connected()
         topics = paths.topics_node(cluster)

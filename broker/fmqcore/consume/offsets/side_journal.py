@@ -26,7 +26,7 @@ HEAD_LEN: Final = _HEAD.size + _U32.size
 
 
 class SideFile(NamedTuple):
-    """A decoded side journal."""
+    """The decoded content of one `takeover.journal`."""
 
     epoch: Epoch  # of the takeover that started it
     payloads: list[bytes]

@@ -56,7 +56,7 @@ class OrderedReport(Outcome):
 
 
 async def run_ordered_demo(directory: Path, show: Show, *, messages: int = ALL) -> OrderedReport:
-    """Run it in `directory` (emptied first). Raises `FmqError` if it cannot go on."""
+    """Run the demo in `directory`, emptied first. Raises `FmqError` if it cannot go on."""
     with lock_folder(directory):
         clear_folder(directory)
         for name in ("source.db", "target.db"):

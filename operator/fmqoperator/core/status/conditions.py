@@ -410,7 +410,7 @@ def missing_parts(seen: Observation, found: list[Verdict]) -> list[str]:
 
 
 def _is_old_loss(seen: Observation, verdict: Verdict) -> bool:
-    """Whether it is about offsets that were lost some time ago: nothing is missing any more.
+    """Whether a verdict is about offsets that were lost before: nothing is missing any more.
 
     The condition reports it until the next term. A group that stays Degraded by what no person can
     mend would hide what a person should mend.

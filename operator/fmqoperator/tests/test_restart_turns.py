@@ -9,7 +9,7 @@ import pytest
 from fmqoperator.api.group import RESTART
 from fmqoperator.core.actions import PutGroupConfig, Requeue, RestartPod
 from fmqoperator.core.observation import Observation
-from fmqoperator.core.restart_turns import OWN, updating
+from fmqoperator.core.restart_turns import OWN, brought, is_brought, updating, waits_for
 from fmqoperator.tests.plan_kit import restarts
 from fmqoperator.tests.world import World, running
 
@@ -53,6 +53,25 @@ def go_on(worlds: list[World], until: Callable[[], bool], most: int = 400) -> No
 
 def started(world: World) -> bool:
     return any(isinstance(a, RestartPod | PutGroupConfig) for a in world.done)
+
+
+def test_group_whose_pods_are_current_waits_for_no_other() -> None:
+    made = running(moves=True)
+    assert is_brought(made.seen()), "its template is the operator's"
+    assert brought(made.seen()) == ""
+    made.updating = ("shop/g9",)
+    assert waits_for(made.seen()) == ""
+
+
+@pytest.mark.parametrize(("most", "waits"), [(0, False), (1, True), (2, False)])
+def test_group_waits_while_as_many_as_allowed_have_a_turn(most: int, waits: bool) -> None:
+    """0: as many as there are."""
+    (made,) = fleet(1)
+    made.updating = ("shop/g9",)
+    made.round()
+    seen = made.seen()
+    seen = replace(seen, defaults=replace(seen.defaults, updates_at_once=most))
+    assert ("shop/g9 first" in waits_for(seen)) is waits
 
 
 def test_one_group_after_another() -> None:

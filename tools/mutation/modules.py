@@ -122,6 +122,7 @@ MODULES: Final = (
             "broker/fmqcore/tests/journal/test_segments.py",
             "broker/fmqcore/tests/journal/test_resume_file.py",
             "broker/fmqcore/tests/journal/test_findings.py",
+            "broker/fmqcore/tests/journal/test_kinds.py",
             "broker/fmqcore/tests/test_names_and_addresses.py",
             "broker/fmqcore/tests/test_clocks.py",
             "broker/fmqcore/tests/zk/test_topic_changes.py",

@@ -2,11 +2,15 @@
 
 import pytest
 
-from fmqcore.clocks import APART_MS, Base, base_of, disagreement
+from fmqcore.clocks import APART_MS, FUTURE_MS, Base, base_of, disagreement
 from fmqcore.ids import BrokerId
 
 A, B = BrokerId("g1-1"), BrokerId("g1-2")
 WALL_MS = 1_750_000_000_000
+
+
+def test_a_minute_is_the_limit_of_clocks_and_store_times() -> None:
+    assert APART_MS == FUTURE_MS == 60_000
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from fmqoperator.api.base import Json
 from fmqoperator.api.group import RESTART
-from fmqoperator.core.restart_turns import is_same_cluster
+from fmqoperator.core.restart_turns import is_same_cluster, place_of
 from fmqoperator.tests.plan_kit import restarts
 from fmqoperator.tests.world import running
 
@@ -64,3 +64,8 @@ def test_groups_of_one_cluster_are_known(cluster: str | None, connect: str, same
 
     one = body("zk-0:2181,zk-1:2181", None)
     assert is_same_cluster(one, body(connect, cluster)) is same
+
+
+@pytest.mark.parametrize("spec", [{}, {"spec": None}, {"spec": {"zookeeper": None}}])
+def test_group_without_spec_has_its_namespace_as_cluster(spec: Json) -> None:
+    assert place_of({"metadata": {"namespace": "shop"}} | spec) == ("shop", frozenset({""}), "")

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import Mode
 from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core import switchovers
 from fmqoperator.core.actions import EmitEvent, RemoveAnnotation, Requeue
 from fmqoperator.core.observation import Observation
 from fmqoperator.core.plan import BUSY_MS, CALM_MS, plan
+from fmqoperator.core.plan_types import Hold
 from fmqoperator.tests.world import running, world
 
 
@@ -62,3 +66,49 @@ def test_plan_is_made_again_soon_while_a_move_waits() -> None:
         made.pods["g1-0"] = replace(made.pods["g1-0"], ready=False)
         made.round()
         assert plan(made.seen()) == [Requeue(due_ms)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "reason", "sentence"),
+    [
+        (True, "MoveWaits", "a switchover was requested: g1-1 is not in sync"),
+        (False, "MoveUnsupported", "a switchover was requested: g1-0, g1-1 runs a version"),
+    ],
+)
+def test_switchover_to_any_broker_holds_with_the_reason(
+    moves: bool, reason: str, sentence: str
+) -> None:
+    made = running(moves)
+    made.annotate(SWITCHOVER, "any")
+    made.state = replace(made.state, isr=frozenset())
+    hold = switchovers.asked_for(made.seen())
+    assert isinstance(hold, Hold)
+    assert hold.reason == reason
+    assert hold.message.startswith(sentence)
+
+
+def test_no_successor_is_chosen_while_a_broker_is_not_ready() -> None:
+    made = running(True)
+    made.annotate(SWITCHOVER, "any")
+    assert switchovers.chosen(made.seen()) == "g1-1"
+    made.pods["g1-0"] = replace(made.pods["g1-0"], ready=False)
+    assert switchovers.chosen(made.seen()) == ""
+
+
+def test_broker_of_an_unknown_configuration_is_barred() -> None:
+    made = running(True)
+    assert switchovers.barred(made.seen(), "g1-1") == ""
+    made.config = None
+    assert switchovers.barred(made.seen(), "g1-1") == "g1-1 is not a broker of this group"
+
+
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_drain_waits_only_where_there_is_another_broker(moves: bool, replicas: int) -> None:
+    made = running(moves, replicas=replicas)
+    node = made.pods["g1-0"].node
+    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.state = replace(made.state, isr=frozenset())
+    hold = switchovers.drain(made.seen())
+    assert (hold is not None) == (replicas == 2)
+    assert hold is None or (isinstance(hold, Hold) and hold.reason == "DrainWaits")

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 
 from fmqoperator.api.group import RESTART
+from fmqoperator.core import facts, steps
 from fmqoperator.core.actions import PutGroupConfig, Requeue, RestartPod
 from fmqoperator.core.observation import Observation
-from fmqoperator.core.restart_turns import OWN, updating
+from fmqoperator.core.plan_types import Restart
+from fmqoperator.core.restart_turns import (
+    OWN,
+    brought,
+    holding,
+    is_brought,
+    noted,
+    template_of,
+    updating,
+    waits_for,
+)
 from fmqoperator.tests.plan_kit import restarts
 from fmqoperator.tests.world import World, running
 
@@ -53,6 +64,55 @@ def go_on(worlds: list[World], until: Callable[[], bool], most: int = 400) -> No
 
 def started(world: World) -> bool:
     return any(isinstance(a, RestartPod | PutGroupConfig) for a in world.done)
+
+
+def test_group_whose_pods_are_current_waits_for_no_other() -> None:
+    made = running(moves=True)
+    assert is_brought(made.seen()), "its template is the operator's"
+    assert brought(made.seen()) == ""
+    made.updating = ("shop/g9",)
+    assert waits_for(made.seen()) == ""
+
+
+@pytest.mark.parametrize(("most", "waits"), [(0, False), (1, True), (2, False)])
+def test_group_waits_while_as_many_as_allowed_have_a_turn(most: int, waits: bool) -> None:
+    """0: as many as there are."""
+    (made,) = fleet(1)
+    made.updating = ("shop/g9",)
+    made.round()
+    seen = made.seen()
+    seen = replace(seen, defaults=replace(seen.defaults, updates_at_once=most))
+    assert ("shop/g9 first" in waits_for(seen)) is waits
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_broker_out_of_sync_is_left_longer_where_groups_have_turns(most: int) -> None:
+    (made,) = fleet(1)
+    made.round()
+    seen = holding(made.seen(), "")
+    seen = replace(seen, defaults=replace(seen.defaults, updates_at_once=most))
+    assert steps._patience_ms(seen) == (facts.BEHIND_MS if most else facts.STUCK_MS)
+    assert steps._patience_ms(holding(seen, NEW)) == facts.STUCK_MS
+
+
+def test_turn_begins_with_a_step_that_spreads_and_is_kept_until_then() -> None:
+    seen = running(moves=True).seen()
+    restart = Restart("g1-1", "uid", "a new template")
+    assert updating(seen, None) == updating(seen, restart) == ""
+    assert updating(seen, replace(restart, spreads=True)) == OWN
+
+
+def test_template_is_the_operators_again_once_all_pods_have_it() -> None:
+    """Until then the change is the resource's own, and waits for no turn."""
+    seen = running(moves=True).seen()
+    status = seen.group.status
+    note = {"template": template_of(seen), "template_from_operator": False}
+    status = status.model_copy(update={"memory": status.memory.model_copy(update=note)})
+    seen = replace(seen, group=seen.group.model_copy(update={"status": status}))
+    assert noted(seen, (), known=True)["template_from_operator"]
+    assert not noted(seen, (), known=False)["template_from_operator"]
+    due = [({"kind": "StatefulSet"}, "")]
+    assert not noted(seen, due, known=True)["template_from_operator"]
 
 
 def test_one_group_after_another() -> None:

@@ -27,7 +27,7 @@ from fmqbroker.tests.journal_kit import (
 )
 from fmqcore.batch.control import encode_offsets
 from fmqcore.batch.crc import crc32c
-from fmqcore.batch.header import BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import StorageFull
 from fmqcore.ids import Offset, Position
@@ -193,6 +193,37 @@ async def test_slave_with_little_room_takes_its_masters_bytes(tmp_path: Path) ->
             slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
         await slave.wait_durable(slave.end)
         assert slave.state.offsets == master.state.offsets
+
+
+async def test_messages_go_into_the_open_segment_without_a_next_one(tmp_path: Path) -> None:
+    """The last of it is kept for terms, which need no room on the disk there."""
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        journal._parts.store.space.roll_blocked = "no further segment"
+        refused(journal, [data(bytes(1000))] * 100)
+        assert SEGMENT - 2 * 4096 < journal.end <= SEGMENT - 4096
+        journal.append(epoch(2))
+        assert journal.end < SEGMENT
+
+
+async def test_slave_without_room_for_messages_takes_a_new_segment(tmp_path: Path) -> None:
+    """Its SNAP is a control batch; what follows may be progress that consumers acknowledged."""
+    async with running(tmp_path / "master") as master, running(tmp_path / "slave") as slave:
+        master.append(epoch(1))
+        master.append(data(bytes(SEGMENT - master.end - 2 * HEADER_LEN)))
+        slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        master.append(offsets(1))
+        space = slave._parts.store.space
+        space.note_full("no room")
+        eof, snap = await master.read(slave.end, 1), await master.read(Position(SEGMENT), 1)
+        slave.append_replica(slave.end, eof)
+        free, space._free = space._free, 2 * SEGMENT - 1
+        with pytest.raises(StorageFull, match="no room"):
+            slave.append_replica(slave.end, snap)
+        space._free = free
+        slave.append_replica(slave.end, snap)
+        slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        assert (slave.end, slave.state) == (master.end, master.state)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from fmqbroker.tests.journal.test_full_disk import KEPT, LARGE, SmallDisk, offse
 from fmqbroker.tests.journal_kit import TOPIC, data, epoch, running, until
 from fmqcore.batch.control import encode_offsets
 from fmqcore.batch.crc import crc32c
-from fmqcore.batch.header import BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import StorageFull
 from fmqcore.ids import Offset
@@ -50,6 +50,27 @@ async def test_handed_over_record_fits_where_its_term_fits(tmp_path: Path) -> No
         await journal.wait_durable(journal.append(record(1), for_term=True).end)
         assert not (tmp_path / "reserve").exists()
         refused(journal, [data(b"x")])
+
+
+@pytest.mark.parametrize(("left", "rolls"), [(HEADER_LEN, True), (4096, False)])
+async def test_epoch_on_a_full_disk_rolls_only_if_it_must(
+    tmp_path: Path, left: int, rolls: bool
+) -> None:
+    """A segment of its own takes from the reserve, which the next term needs too."""
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
+        journal.append(epoch(1))
+        await until(lambda: journal._parts.store.space.reserved)
+        journal.append(data(bytes(rest(journal) - HEADER_LEN - left)))
+        assert rest(journal) == left, "a batch may leave room for an EOF alone"
+        before = segment_end = journal.end + left
+        await taken_by_others(journal, disk)
+        refused(journal, [data(b"x")])
+        opened = journal.append(epoch(2))
+        await journal.wait_durable(opened.end)
+        assert (opened.position > before) is rolls
+        assert (journal.end + rest(journal) > segment_end) is rolls
+        assert journal.epoch == 2
 
 
 async def test_a_record_is_installed_with_the_reserve(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey, Snapshot
-from fmqcore.turns import FREED
+from fmqcore.turns import FREED, Turns
 
 
 def control(kind: BatchType, payload: bytes) -> BatchDraft:
@@ -175,16 +175,16 @@ async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
 ) -> None:
     """Decoding a large state is a long pause, and at a roll every broker already has it."""
     decoded = []
-    real = JournalState.from_snap
+    real = JournalState.decoding_snap
 
-    def from_snap(payload: Buffer) -> JournalState:
+    def decoding_snap(payload: Buffer) -> Turns[JournalState]:
         decoded.append(len(payload))
         return real(payload)
 
     async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
         master.append(epoch(1))
         slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
-        monkeypatch.setattr(JournalState, "from_snap", from_snap)
+        monkeypatch.setattr(JournalState, "decoding_snap", decoding_snap)
         for number in range(300):
             more = {"producer_id": 1 + number % 7, "base_sequence": number // 7}
             master.append(data(bytes(1000), queue=number % 3, **more))

@@ -27,6 +27,11 @@ def test_every_field_round_trips() -> None:
     assert (head, raw[at:]) == (WHOLE._replace(entries=b""), b"the entries")
 
 
+def test_file_begins_with_its_kind_and_version() -> None:
+    """Pinned: another version would decode what an older one left."""
+    assert encode_resume(WHOLE)[:6] == b"FMQR\x01\0"
+
+
 @pytest.mark.parametrize(
     ("position", "valid"), [(4095, False), (4096, False), (4097, True), (9000, True), (9001, False)]
 )

@@ -135,4 +135,4 @@ def test_chain_groups_come_with_queues_and_leave_with_weight_0() -> None:
 def test_chain_group_comes_with_queues_of_a_restored_group() -> None:
     """All groups of a chain have as many queues as the largest."""
     after = with_chain_groups(restored(ORDERED, G2, 5), {G1: 1, G2: 1, G3: 1})
-    assert after.queues_in(G3) == 5
+    assert [after.queues_in(group) for group in (G1, G2, G3)] == [2, 5, 5]

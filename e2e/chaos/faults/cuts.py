@@ -25,6 +25,19 @@ class _Cuts(Fault):
         stage.network.heal()
 
 
+class _SlaveOneWay(_Cuts):
+    needs = ("namespaces",)
+
+    async def _cut_one_way(self, stage: Stage, *, to_master: bool) -> str:
+        group, slave = await stage.some_slave()
+        master = await stage.cluster.master_of(group)
+        sender, receiver = (slave, master) if to_master else (master, slave)
+        stage.network.cut(sender, receiver, Cut.DROP)
+        await self._felt(stage)
+        await stage.until_state(group, lambda s: slave not in s.isr, f"{slave} is out of sync")
+        return f"cut {sender} → {receiver}"
+
+
 class CutMasterFromSlaves(_Cuts):
     """The slaves leave the in-sync set; no switch, since ZooKeeper knows that the master lives."""
 
@@ -88,38 +101,26 @@ class CutClients(_Cuts):
         return f"cut all clients from {master}"
 
 
-class OneWayToMaster(_Cuts):
+class OneWayToMaster(_SlaveOneWay):
     """The slave gets every byte; its acknowledgements and grants do not arrive."""
 
     name = "one-way-to-master"
     what = "what a slave sends to its master is swallowed, the other direction is whole"
-    needs = ("namespaces",)
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
-        group, slave = await stage.some_slave()
-        master = await stage.cluster.master_of(group)
-        stage.network.cut(slave, master, Cut.DROP)
-        await self._felt(stage)
-        await stage.until_state(group, lambda s: slave not in s.isr, f"{slave} is out of sync")
-        return f"cut {slave} → {master}"
+        return await self._cut_one_way(stage, to_master=True)
 
 
-class OneWayToSlave(_Cuts):
+class OneWayToSlave(_SlaveOneWay):
     """The slave receives nothing; its own messages arrive."""
 
     name = "one-way-to-slave"
     what = "what a master sends to its slaves is swallowed, the other direction is whole"
-    needs = ("namespaces",)
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
-        group, slave = await stage.some_slave()
-        master = await stage.cluster.master_of(group)
-        stage.network.cut(master, slave, Cut.DROP)
-        await self._felt(stage)
-        await stage.until_state(group, lambda s: slave not in s.isr, f"{slave} is out of sync")
-        return f"cut {master} → {slave}"
+        return await self._cut_one_way(stage, to_master=False)
 
 
 class OneWayToZooKeeper(_Cuts):

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -40,6 +41,8 @@ TOPICS: Final = 10
 """A topic of a thousand queues with twenty groups has 20,000 entries; ten have 200,000."""
 _RUNS: Final = 5
 _PART: Final = 200
+_ROLLS: Final = bytes(512 * 1024 - 1024)
+"""What does not fit behind `_Rig.fill`."""
 
 
 class _Longest:
@@ -81,6 +84,15 @@ class _MovedClock(SystemClock):
         return super().wall_ms() + self.ahead_ms
 
 
+def _keys() -> list[OffsetKey]:
+    return [
+        OffsetKey(f"group-{group:02}", TopicId(topic), queue)
+        for topic in range(1, TOPICS + 1)
+        for group in range(GROUPS)
+        for queue in range(QUEUES)
+    ]
+
+
 class _Rig:
     """A master's journal with the entries in it, appended as a broker does."""
 
@@ -101,25 +113,33 @@ class _Rig:
 
     def put(self, entry: OffsetEntry) -> None:
         """Append this entry for every queue, topic and group."""
-        keys = [
-            OffsetKey(f"group-{group:02}", TopicId(topic), queue)
-            for topic in range(1, TOPICS + 1)
-            for group in range(GROUPS)
-            for queue in range(QUEUES)
-        ]
+        for _ in self.putting(entry, _keys()):
+            pass
+
+    def putting(self, entry: OffsetEntry, keys: list[OffsetKey]) -> Iterator[None]:
+        """Append this entry for these keys; yields after each batch."""
         for at in range(0, len(keys), _PART):
             part = dict.fromkeys(keys[at : at + _PART], entry)
             self._append(BatchType.OFFSETS, encode_offsets(part))
+            yield
+
+    def write_all_queues(self) -> None:
+        """Append a record to every queue, in an order as producers make it."""
+        queues = [(topic, queue) for topic in range(1, TOPICS + 1) for queue in range(QUEUES)]
+        random.Random(1).shuffle(queues)
+        for topic, queue in queues:
+            at: dict[str, Any] = {"topic_id": TopicId(topic), "queue_id": queue}
+            self._append(BatchType.DATA, bytes(100), record_count=1, **at)
 
     def fill(self) -> None:
-        """Append DATA until the segment is full but for less than a mebibyte."""
-        size, payload = self._settings.segment_bytes, bytes(1024 * 1024 - 4096)
-        while size - self.journal.end % size > 2 * len(payload):
+        """Append DATA until the segment is full but for less than half a mebibyte."""
+        size, payload = self._settings.segment_bytes, bytes(256 * 1024)
+        while size - self.journal.end % size > len(_ROLLS):
             self._append(BatchType.DATA, payload, record_count=1, topic_id=TopicId(1))
 
     def roll(self) -> None:
         """Append what does not fit the segment."""
-        self._append(BatchType.DATA, bytes(3 * 1024 * 1024), record_count=1, topic_id=TopicId(1))
+        self._append(BatchType.DATA, _ROLLS, record_count=1, topic_id=TopicId(1))
 
     def delete_topic(self) -> None:
         self._append(BatchType.CONFIG, encode_topic(TopicId(1), "t1", 0))
@@ -172,6 +192,33 @@ async def rolled_after_changes() -> float:
         rig.fill()
 
     return await _on_a_journal(prepare, _roll)
+
+
+async def rolled_after_turns() -> float:
+    """Every queue is written to, every entry changes, in any order; then a roll: all in turns."""
+    keys = _keys()
+    random.Random(2).shuffle(keys)
+
+    def prepare(rig: _Rig) -> None:
+        rig.put(OffsetEntry(1 << 32, Offset(0)))
+        rig.write_all_queues()
+        rig.fill()
+        rig.roll()
+        rig.write_all_queues()
+
+    async def change(rig: _Rig) -> None:
+        for _ in rig.putting(OffsetEntry(2 << 32, Offset(9)), keys):
+            await asyncio.sleep(0)
+        rig.fill()
+        await rig.journal.wait_durable(rig.journal.end)
+        await asyncio.sleep(0)
+        with timed() as longest:
+            await asyncio.create_task(_coroutine(_settled(rig)))
+        took.append(longest.ms)
+
+    took: list[float] = []
+    await _on_a_journal(prepare, change)
+    return took[0]
 
 
 async def rolled_with_old_tombstones() -> float:
@@ -249,6 +296,7 @@ async def last_session_left() -> float:
 
 CASES: Final = {
     "roll, all changed": rolled_after_changes,
+    "roll after turns": rolled_after_turns,
     "roll, old tombstones": rolled_with_old_tombstones,
     "topic deleted": topic_deleted,
     "resume file": resume_file_written,

@@ -28,6 +28,7 @@ from fmqcore.batch.header import (
     BatchFault,
     BatchHeader,
     BatchType,
+    padding,
     parse_header,
     seal_header,
 )
@@ -41,7 +42,7 @@ from fmqcore.journal.segments import (
     Segment,
     eof_batch,
     max_payload,
-    snap_batch,
+    snap_header,
     snap_room,
     usual_snap,
 )
@@ -212,8 +213,8 @@ class Head:
         Unlike its EPOCH it is appended again at the next try, which then finds what has come free.
         """
         size = self._segment_bytes
-        snap = self.state.snapshot(self._now_ms(), *snap_room(size)).payload
-        if not self._space.lends(control_segment(len(snap), size)):
+        snapshot = self.state.snapshot(self._now_ms(), *snap_room(size))
+        if not self._space.lends(control_segment(snapshot.payload_len, size)):
             raise StorageFull(self._space.tight)
 
     def _correct_times(self, wall_ms: int) -> None:
@@ -241,24 +242,25 @@ class Head:
         # The very first SNAP comes before any epoch, whichever broker writes it.
         framed_for = term if self.epoch else NO_TERM
         snapshot = self.state.snapshot(now_ms, *snap_room(size))
-        snap = snapshot.payload
+        snap_len = snapshot.payload_len
         if claim is not Claim.DATA:
-            size = control_segment(len(snap), size)
-        if payload_len > max_payload(size, len(snap)):
+            size = control_segment(snap_len, size)
+        if payload_len > max_payload(size, snap_len):
             raise TooLarge(
                 f"a batch of {payload_len} bytes does not fit a segment of {size} bytes, of which "
-                f"the journal's state takes {len(snap)}: set larger segments"
+                f"the journal's state takes {snap_len}: set larger segments"
             )
         if self.end < self._segment_end:
             self._close_segment(framed_for)
             if framed_for:  # the EOF started a term
                 snapshot = self.state.snapshot(now_ms, *snap_room(self._segment_bytes))
-        raw, _ = snap_batch(
+        raw, _ = snap_header(
             base=self.end,
             segment_bytes=size,
             epoch=self.epoch,
             prev_header_crc=self.last_header_crc,
-            payload=snapshot.payload,
+            payload_len=snapshot.payload_len,
+            payload_crc=snapshot.payload_crc,
             store_ms=now_ms,
             framed_for=framed_for,
             corrected_from_ms=0 if corrected_ms is None else self._last_ms,
@@ -270,7 +272,8 @@ class Head:
         self.state.note_frame(header)
         self._begin_segment(header, claim)
         self._note(header)
-        self._tail.add((raw,), len(raw), self.end)
+        pieces = (raw, *snapshot.parts, padding(header.payload_len))
+        self._tail.add_long(pieces, header.total_len, self.end)
 
     def _close_segment(self, framed_for: Epoch) -> None:
         raw, _ = eof_batch(
@@ -356,8 +359,7 @@ class Head:
         if self._built is None or self._built[0] != key:
             self._built = key, self.state.snapshot(snap.store_ms, *snap_room(snap.base_offset))
         own = self._built[1]
-        same = own.payload == data[HEADER_LEN : HEADER_LEN + snap.payload_len]
-        return own if same else None
+        return own if own.is_at(HEADER_LEN, HEADER_LEN + snap.payload_len, data) else None
 
     def _claim_of(self, headers: Sequence[BatchHeader]) -> Claim:
         """Return the claim of received batches: with little room, no DATA. Raises `StorageFull`."""

@@ -85,9 +85,6 @@ class Resumes:
 
     async def _capture(self) -> None:
         head = self._head
-        await in_turns(head.state.preparing_snapshot())
-        if head.being_cut:  # since one of those turns
-            return
         last = self._store.last
         if last is None or not last.base < head.end < last.end:
             self._flusher.care_at = self._next(head.end)
@@ -103,15 +100,18 @@ class Resumes:
             0,
             head.last_header_crc,
             head.epoch,
-            head.state.snapshot(0, _WHOLE).payload,
+            b"",
             b"",
         )
+        snapshot = head.state.snapshot(0, _WHOLE)
         entries = await in_turns(self._catalog.current.encoding(captured.position))
+        await asyncio.sleep(0)
+        snap = snapshot.payload
         await asyncio.sleep(0)  # the file is encoded in another turn
         if cuts != self._flusher.cuts:  # it was cut in one of those turns
             self._flusher.care_at = self._next(self._head.end)
             return
-        self._captured = captured._replace(entries=entries)
+        self._captured = captured._replace(snap=snap, entries=entries)
         self._flusher.care_at = captured.position
 
     async def _write(self, captured: Resume) -> None:

@@ -5,22 +5,31 @@ the bytes joins them into a block (one copy), and the same block is then written
 Blocks are immutable and never cross a segment's end, so the flusher can stop at the end of any
 block.
 
+A long SNAP is added in the turn of the loop that made it, which is long already. So it is a block
+at once, but its parts are joined by the flusher, in short turns, or by the first reader.
+
 This is not the index (`catalog.py`) and knows no file. Leaves nothing on disk.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from io import BytesIO
 from struct import Struct
 from typing import Final, NamedTuple
 
 from fmqcore.errors import NotFound
 from fmqcore.ids import Position
+from fmqcore.turns import Turns
 
 HEADER_CRC_AT: Final = 8
 _CRC: Final = Struct("<I")
 BLOCK_BYTES: Final = 512 * 1024
 """Loose pieces are joined at the latest when they reach this many bytes."""
+
+
+_JOINED_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of a long batch joined between two pauses: up to 2 ms."""
 
 
 class Block(NamedTuple):
@@ -51,6 +60,7 @@ class Tail:
         self._pieces: list[bytes] = []
         self._piece_starts: list[int] = []
         self._loose = 0
+        self._unjoined: dict[Position, Sequence[bytes]] = {}  # pieces of blocks without bytes
 
     @property
     def start(self) -> Position:
@@ -73,6 +83,18 @@ class Tail:
         self.end = end
         if self._loose >= BLOCK_BYTES:
             self.seal()
+
+    def add_long(self, pieces: Sequence[bytes], length: int, end: Position) -> None:
+        """Add one batch; if it is long, its pieces are joined in a later turn of the loop."""
+        if length < BLOCK_BYTES:
+            self.add(pieces, length, end)
+            return
+        self.seal()
+        start, self.end = self.end, end
+        self._blocks.append(Block(start, end, array("Q", [start]), b"", False))
+        self._block_starts.append(start)
+        self._bytes += length
+        self._unjoined[start] = pieces
 
     def add_stored(self, data: bytes, starts: Sequence[int], end: Position) -> None:
         """Add batches that are already one piece; an EOF can only be the last."""
@@ -102,10 +124,36 @@ class Tail:
         self._bytes += len(data)
         self._pieces, self._piece_starts, self._loose = [], [], 0
 
+    def joining(self) -> Turns[None]:
+        """Join the pieces of long batches in short turns; they may be cut away meanwhile."""
+        for start, pieces in list(self._unjoined.items()):
+            joined = BytesIO(bytes(sum(map(len, pieces))))  # whose bytes are taken without a copy
+            left = _JOINED_BYTES
+            for piece in pieces:
+                joined.write(piece)
+                left -= len(piece)
+                if left <= 0:
+                    left = _JOINED_BYTES
+                    yield
+            if self._unjoined.get(start) is pieces:  # else a reader was faster, or it was cut
+                self._put_bytes(start, joined.getvalue())
+
+    def _join(self) -> None:
+        """Make blocks of everything: a reader is about to use it."""
+        self.seal()
+        while self._unjoined:
+            start, pieces = next(iter(self._unjoined.items()))
+            self._put_bytes(start, b"".join(pieces))
+
+    def _put_bytes(self, start: Position, data: bytes) -> None:
+        del self._unjoined[start]
+        at = bisect_left(self._block_starts, start)
+        self._blocks[at] = self._blocks[at]._replace(data=data)
+
     # ---- taking
     def blocks_from(self, position: Position, max_bytes: int) -> list[Block]:
         """Return blocks from `position` (a block's start) on, at least one, within one segment."""
-        self.seal()
+        self._join()
         first = bisect_left(self._block_starts, position)
         taken: list[Block] = []
         for index in range(first, len(self._blocks)):
@@ -124,7 +172,7 @@ class Tail:
             return b"" if position == self.end else None
         if position < self.start:
             return None
-        self.seal()
+        self._join()
         index = bisect_right(self._block_starts, position) - 1
         parts: list[bytes | memoryview] = []
         while index < len(self._blocks):
@@ -161,7 +209,7 @@ class Tail:
 
     def cut(self, position: Position) -> None:
         """Drop everything from `position` (a batch boundary) on."""
-        self.seal()
+        self._join()
         self.end = position
         while self._blocks and self._blocks[-1].end > position:
             block = self._blocks.pop()

@@ -11,7 +11,7 @@ On disk: `<base, 20 digits>.journal`, `<base, 20 digits>.index`, `checkpoint`.
 
 import re
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import (
@@ -107,33 +107,44 @@ def max_payload(segment_bytes: int, snap_payload_len: int) -> int:
     return room & -ALIGN
 
 
-def snap_batch(  # the first batch of every segment
+def snap_batch(*, base: Position, payload: bytes, **fields: Any) -> tuple[bytes, int]:
+    """Make a SNAP batch, header and payload; return it with its header CRC.
+
+    `fields`: see `snap_header`.
+    """
+    header, crc = snap_header(
+        base=base, payload_len=len(payload), payload_crc=crc32c(payload), **fields
+    )
+    return header + payload + padding(len(payload)), crc
+
+
+def snap_header(  # of the first batch of every segment
     *,
     base: Position,
     segment_bytes: int,
     epoch: Epoch,
     prev_header_crc: int,
-    payload: bytes,
+    payload_len: int,
+    payload_crc: int,
     store_ms: int,
     framed_for: Epoch = NO_TERM,
     corrected_from_ms: int = 0,
     last_correction: Position = NO_CORRECTION,
 ) -> tuple[bytes, int]:
-    """Make a SNAP batch, header and payload; return it with its header CRC."""
-    header, crc = encode_header(
+    """Make the header of a SNAP batch; return it with its CRC."""
+    return encode_header(
         type=BatchType.SNAP,
         position=base,
         epoch=epoch,
         prev_header_crc=prev_header_crc,
-        payload_len=len(payload),
-        payload_crc=crc32c(payload),
+        payload_len=payload_len,
+        payload_crc=payload_crc,
         store_ms=store_ms,
         base_offset=segment_bytes,
         base_sequence=framed_for,
         deliver_at_ms=corrected_from_ms,
         tag_mask=last_correction,
     )
-    return header + payload + padding(len(payload)), crc
 
 
 def eof_batch(

@@ -106,11 +106,6 @@ class SnapEntries:
             count += self._hours[hour].count
         return parts, count
 
-    def joining(self) -> Turns[None]:
-        """Do in pieces what shortens the next `parts`; entries may change meanwhile."""
-        for packed in (self._progress, *self._hours.values()):
-            yield from packed.joining()
-
     def leave(self, hour: int) -> None:
         """Begin to drop the tombstones of an hour; none of that hour may be leaving already."""
         assert hour not in self._leaving
@@ -142,8 +137,8 @@ class SnapEntries:
         return self._progress.take(key) if raw is None else raw
 
     def _has_progress(self, block: BlockKey) -> bool:
-        queues = self._progress.queues_of(block)
-        return len(queues) > sum(note in queues for note in NOTES)
+        lowest = self._progress.first_queue(block)
+        return lowest is not None and lowest not in NOTES  # which are above all queues
 
     def _hold_notes(self, block: BlockKey, times: _Times) -> None:
         """Move the group's notes to its progress."""

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from fmqcore.batch.control import Seal, TopicSetting, encode_properties, take_properties
-from fmqcore.batch.crc import Buffer
+from fmqcore.batch.crc import Buffer, crc32c_of
 from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.header import BatchHeader
 from fmqcore.batch.offset_entry import (
@@ -28,6 +28,7 @@ from fmqcore.batch.offset_entry import (
 from fmqcore.consume.offsets.packed_entries import BlockKey
 from fmqcore.consume.offsets.table import ProgressTable, drop_keys
 from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
+from fmqcore.journal.packed_queues import PackedQueues
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.journal.snap_entries import NOTES, PRESENCE_QUEUE, TEMPORARY_QUEUE, SnapEntries
 from fmqcore.properties import Properties
@@ -67,12 +68,34 @@ _WITH_PROPERTIES: Final = 1
 
 
 class Snapshot(NamedTuple):
-    """A SNAP payload, and what it leaves out."""
+    """A SNAP payload of one moment, in parts, and what it leaves out.
 
-    payload: bytes
+    The parts never change, so they may be joined in a later turn of an event loop.
+    """
+
+    parts: list[bytes]
+    payload_len: int
     hours: tuple[int, ...]  # of which it leaves out the tombstones
     producers: int  # so many of those idle for longest
     now_ms: int
+
+    @property
+    def payload(self) -> bytes:
+        """The payload in one piece: a copy of many megabytes."""
+        return b"".join(self.parts)
+
+    @property
+    def payload_crc(self) -> int:
+        """The CRC32C of the payload."""
+        return crc32c_of(self.parts)
+
+    def is_at(self, at: int, end: int, data: bytes) -> bool:
+        """Return whether the payload is what `data` has there; compares without a copy."""
+        for part in self.parts:
+            if not data.startswith(part, at):
+                return False
+            at += len(part)
+        return at == end
 
 
 class Sealed(NamedTuple):
@@ -100,12 +123,16 @@ class JournalState:
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
     seals: dict[TopicId, dict[int, Sealed]] = field(default_factory=dict, compare=False)
     _packed: SnapEntries = field(default_factory=SnapEntries, compare=False, repr=False)
+    _queues: PackedQueues = field(default_factory=PackedQueues, compare=False, repr=False)
     _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
     # ---- what the rows of `kinds.py` do with a batch
     def count(self, data: BatchHeader) -> None:
         """Advance the queue's next offset past a DATA batch, and note the batch's producer."""
-        self.next_offsets[data.topic_id, data.queue_id] = data.end_offset
+        queue = data.topic_id, data.queue_id
+        if queue not in self.next_offsets:
+            self._queues.add(queue)
+        self.next_offsets[queue] = data.end_offset
         self.producers.note(data)
 
     def begin_epoch(self, epoch: Epoch, position: Position) -> None:
@@ -176,6 +203,7 @@ class JournalState:
         self.producers = other.producers
         self.deleted_ms = other.deleted_ms
         self._packed = other._packed
+        self._queues = other._queues
         return before
 
     def freeing(self) -> Turns[None]:
@@ -243,39 +271,30 @@ class JournalState:
 
         More producers, those idle for longest, are left out until they take at most `max_producers`
         bytes and everything at most `max_bytes` (`segments.snap_room`); nothing else is. This is a
-        pause between two appends, so large tables are kept as encoded blocks, and only the changed
-        blocks are joined here.
+        pause between two appends, so progress is kept encoded and taken as it is.
         """
         self._pack_missing()
         hours = self._packed.hours_before(now_ms - TOMBSTONE_MS)
         progress, count = self._packed.parts(hours)
-        parts = [
-            _SNAP.pack(
-                _SNAP_VERSION,
-                _WITH_PROPERTIES if self.topic_properties else 0,
-                len(self.next_offsets),
-                len(self.epochs),
-                len(self.topics),
-                count,
-            )
-        ]
-        pack = _QUEUE.pack
-        parts += [pack(*key, offset) for key, offset in sorted(self.next_offsets.items())]
-        parts += [_EPOCH.pack(epoch, start) for epoch, start in self.epochs]
-        parts += [
+        head = _SNAP.pack(
+            _SNAP_VERSION,
+            _WITH_PROPERTIES if self.topic_properties else 0,
+            len(self.next_offsets),
+            len(self.epochs),
+            len(self.topics),
+            count,
+        )
+        epochs = b"".join([_EPOCH.pack(epoch, start) for epoch, start in self.epochs])
+        topics = b"".join([
             _TOPIC.pack(topic_id, queues) + encode_name(name)
             for topic_id, (name, queues) in sorted(self.topics.items())
-        ]
-        parts += progress
+        ])  # fmt: skip
+        parts = [head, self._queues.pack(self.next_offsets), epochs, topics, *progress]
         properties = self._encode_properties()
-        room = min(max_producers, max_bytes - sum(map(len, parts)) - len(properties))
-        producers, idle = self.producers.encode(now_ms, room)
+        length = sum(map(len, parts)) + len(properties)
+        producers, idle = self.producers.encode(now_ms, min(max_producers, max_bytes - length))
         parts += [producers, properties]
-        return Snapshot(b"".join(parts), hours, idle, now_ms)
-
-    def preparing_snapshot(self) -> Turns[None]:
-        """Do in pieces what shortens the next `snapshot`; the state may change meanwhile."""
-        yield from self._packed.joining()
+        return Snapshot(parts, length + len(producers), hours, idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
         """Forget what the snapshot, just taken and now stored, left out.
@@ -312,6 +331,8 @@ class JournalState:
         flags, queues, epochs, topics, offsets = _take_snap_counts(fields)
         state = cls()
         state.next_offsets = yield from _taking_next_offsets(fields, queues)
+        yield
+        state._queues = PackedQueues(state.next_offsets)
         state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(_EPOCH, epochs)]
         for number in range(1, topics + 1):
             topic_id, count = fields.take(_TOPIC)
@@ -350,7 +371,9 @@ class JournalState:
         return _COUNT.pack(len(parts)) + b"".join(parts)
 
     def _pack_missing(self) -> None:
-        """Encode entries that did not come through `apply`; a broker has none."""
+        """Encode what did not come through `apply`; a broker has nothing of that kind."""
+        if len(self._queues) != len(self.next_offsets):
+            self._queues = PackedQueues(self.next_offsets)
         if self._packed.count + self._packed.leaving == len(self.offsets):
             return
         finish(self.dropping())

@@ -16,7 +16,7 @@ from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.consume.offsets.merge import cut_up
 from fmqcore.ids import Position
 
-BATCH_BYTES: Final = 12 * 1024
+BATCH_BYTES: Final = 8 * 1024
 """Entry bytes in one batch and one turn of the event loop: some 3 ms."""
 
 

@@ -18,7 +18,6 @@ from typing import Final
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Block, Tail, last_crc
 from fmqbroker.runtime.notifier import Signal
-from fmqbroker.runtime.slices import in_turns
 from fmqcore.batch.crc import extend
 from fmqcore.errors import DeliveryUnknown
 from fmqcore.ids import Position
@@ -150,7 +149,6 @@ class Flusher:
 
     # ---- one group
     async def _flush(self) -> None:
-        await in_turns(self._tail.joining())
         blocks = self._tail.blocks_from(self.written_end, MAX_WRITE_BYTES)
         sync = self._must_sync()
         if blocks:

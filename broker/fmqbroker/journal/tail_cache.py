@@ -6,7 +6,7 @@ Blocks are immutable and never cross a segment's end, so the flusher can stop at
 block.
 
 A long SNAP is added in the turn of the loop that made it, which is long already. So it is a block
-at once, but its parts are joined by the flusher, in short turns, or by the first reader.
+at once, but its parts are joined by the first reader, most often the flusher.
 
 This is not the index (`catalog.py`) and knows no file. Leaves nothing on disk.
 """
@@ -14,22 +14,16 @@ This is not the index (`catalog.py`) and knows no file. Leaves nothing on disk.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from io import BytesIO
 from struct import Struct
 from typing import Final, NamedTuple
 
 from fmqcore.errors import NotFound
 from fmqcore.ids import Position
-from fmqcore.turns import Turns
 
 HEADER_CRC_AT: Final = 8
 _CRC: Final = Struct("<I")
 BLOCK_BYTES: Final = 512 * 1024
 """Loose pieces are joined at the latest when they reach this many bytes."""
-
-
-_JOINED_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of a long batch joined between two pauses: up to 2 ms."""
 
 
 class Block(NamedTuple):
@@ -124,31 +118,14 @@ class Tail:
         self._bytes += len(data)
         self._pieces, self._piece_starts, self._loose = [], [], 0
 
-    def joining(self) -> Turns[None]:
-        """Join the pieces of long batches in short turns; they may be cut away meanwhile."""
-        for start, pieces in list(self._unjoined.items()):
-            joined = BytesIO(bytes(sum(map(len, pieces))))  # whose bytes are taken without a copy
-            left = _JOINED_BYTES
-            for piece in pieces:
-                joined.write(piece)
-                left -= len(piece)
-                if left <= 0:
-                    left = _JOINED_BYTES
-                    yield
-            if self._unjoined.get(start) is pieces:  # else a reader was faster, or it was cut
-                self._put_bytes(start, joined.getvalue())
-
     def _join(self) -> None:
         """Make blocks of everything: a reader is about to use it."""
         self.seal()
         while self._unjoined:
             start, pieces = next(iter(self._unjoined.items()))
-            self._put_bytes(start, b"".join(pieces))
-
-    def _put_bytes(self, start: Position, data: bytes) -> None:
-        del self._unjoined[start]
-        at = bisect_left(self._block_starts, start)
-        self._blocks[at] = self._blocks[at]._replace(data=data)
+            at = bisect_left(self._block_starts, start)
+            self._blocks[at] = self._blocks[at]._replace(data=b"".join(pieces))
+            del self._unjoined[start]
 
     # ---- taking
     def blocks_from(self, position: Position, max_bytes: int) -> list[Block]:

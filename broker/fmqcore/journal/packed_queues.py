@@ -19,7 +19,7 @@ _KEY: Final = Struct("<IH")
 
 
 class PackedQueues:
-    """Queues, ascending, each with how its bytes in a SNAP begin."""
+    """Queues, ascending, each with its first bytes in a SNAP."""
 
     __slots__ = ("_heads", "_keys")
 

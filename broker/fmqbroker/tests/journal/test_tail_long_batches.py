@@ -25,31 +25,20 @@ def all_bytes(tail: Tail) -> bytes:
 EXPECTED = b"a" * 96 + b"".join(PIECES) + b"z" * BLOCK_BYTES
 
 
-def test_long_batch_then_joined_in_pieces_by_the_flusher() -> None:
+def test_long_batch_then_joined_by_the_first_reader() -> None:
     tail = a_tail()
     assert tail.held == len(EXPECTED)
-    assert len(list(tail.joining())) == 2, "6 MB"
+    assert list(tail._unjoined.values()) == [PIECES]
+    assert tail.read(Position(96), LENGTH) == b"".join(PIECES)
     assert not tail._unjoined
     assert all_bytes(tail) == EXPECTED
     assert tail.held == len(EXPECTED)
 
 
-def test_long_batch_then_joined_by_a_reader_that_is_faster() -> None:
-    tail = a_tail()
-    joining = tail.joining()
-    next(joining)
-    assert tail.read(Position(96), LENGTH) == b"".join(PIECES)
-    assert list(joining) == [None]
-    assert all_bytes(tail) == EXPECTED
-
-
 @pytest.mark.parametrize("position", [0, 96, 96 + LENGTH])
-def test_long_batch_cut_meanwhile_then_nothing_comes_back(position: int) -> None:
+def test_long_batch_cut_then_nothing_comes_back(position: int) -> None:
     tail = a_tail()
-    joining = tail.joining()
-    next(joining)
     tail.cut(Position(position))
-    list(joining)
     assert all_bytes(tail) == EXPECTED[:position]
     assert (tail.end, tail.held) == (position, position)
 

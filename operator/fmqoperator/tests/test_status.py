@@ -387,3 +387,18 @@ def test_overscaled_stateful_set_then_broker_list_is_bounded() -> None:
     found = seen_status(made)
     assert [b["broker"] for b in found["brokers"]] == [f"g1-{number}" for number in range(18)]
     assert (found["replicas"], found["ready"]) == (30, "2/2")
+
+
+def test_status_of_a_configured_new_group_names_its_master() -> None:
+    made = world()
+    made.round()
+    assert made.state.mode is Mode.NEW
+    assert made.config is not None
+    made.round()
+    assert made.body["status"]["master"] == made.config.value.master == "g1-0"
+
+
+def test_patch_replaces_an_object_by_what_is_none() -> None:
+    assert patch({"a": {"b": 1}, "c": 2}, {"a": 3, "c": {"d": 4}}) == {"a": 3, "c": {"d": 4}}
+    assert patch({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}) == {"a": {"c": None}}
+    assert patch({"a": {"b": 1}}, {"a": {"b": 1}}) == {}

@@ -196,7 +196,7 @@ async def test_slave_with_little_room_takes_its_masters_bytes(tmp_path: Path) ->
 
 
 async def test_messages_go_into_the_open_segment_without_a_next_one(tmp_path: Path) -> None:
-    """Its last bytes are kept for terms, which need no room on the disk there."""
+    """Its last 4 KiB are kept for terms, which then need no room on the disk."""
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
         journal._parts.store.space.roll_blocked = "no further segment"

@@ -56,7 +56,7 @@ async def test_handed_over_record_fits_where_its_term_fits(tmp_path: Path) -> No
 async def test_epoch_on_a_full_disk_rolls_only_if_it_must(
     tmp_path: Path, left: int, rolls: bool
 ) -> None:
-    """An own segment takes from the reserve, which the next term needs too."""
+    """A further segment takes from the reserve, which the next term needs too."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
         journal.append(epoch(1))

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from fmqcore.errors import Malformed
+from fmqcore.errors import InvalidArgument, Malformed
 from fmqcore.ids import TopicId
 from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import (
@@ -129,3 +129,18 @@ def test_number_known_for_another_name_conflicts() -> None:
 def test_garbage_does_not_decode(garbage: bytes) -> None:
     with pytest.raises(Malformed):
         numbers_from_json(garbage)
+
+
+def test_lost_topic_comes_back_as_its_newest_kind() -> None:
+    four, five = TopicId(4), TopicId(5)
+    numbers = TopicNumbers().claim({four: ("plain", 2), five: ("chain", 2)}, {five})
+    with pytest.raises(InvalidArgument, match=r"plain is an ordinary topic .* without --ordered"):
+        numbers.assign("plain", ordered=True)
+    with pytest.raises(InvalidArgument, match=r"chain is an ordered topic .* --ordered --groups"):
+        numbers.assign("chain")
+    assert numbers.assign("plain")[0] == four
+    assert numbers.assign("chain", ordered=True)[0] == five
+    newer = numbers.claim({TopicId(6): ("chain", 2)})
+    assert newer.assign("chain")[0] == 6
+    older = newer.claim({TopicId(3): ("chain", 2)}, {TopicId(3)})
+    assert older.assign("chain")[0] == 6

@@ -126,9 +126,8 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
         task.cancel()
 
     def hang_up() -> None:
-        if (
-            not endings
-        ):  # the kernel and the shell both send it: the second must not end the clean-up
+        # The kernel and the shell both send it: the second must not end the clean-up.
+        if not endings:
             end(Terminated(HUNG_UP))
 
     loop = asyncio.get_running_loop()

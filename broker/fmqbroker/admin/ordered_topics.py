@@ -124,7 +124,9 @@ class OrderedAdmin:
         """Add the status of each topic until the page is full, in bytes or in time."""
         until_ms = self._clock.monotonic_ms() + _PAGE_MS
         for at in range(0, len(names), _AT_ONCE):
-            late = self._clock.monotonic_ms() >= until_ms
+            if reply.topics and self._clock.monotonic_ms() >= until_ms:
+                reply.has_more = True
+                return
             some = map(self._status, names[at : at + _AT_ONCE])
             made = await asyncio.gather(*some, return_exceptions=True)
             for status in made:
@@ -132,7 +134,7 @@ class OrderedAdmin:
                     continue  # the chain of a topic that was deleted, or is being created
                 if isinstance(status, BaseException):
                     raise status
-                if reply.topics and (late or reply.ByteSize() > _REPLY_BYTES):
+                if reply.topics and reply.ByteSize() > _REPLY_BYTES:
                     reply.has_more = True
                     return
                 reply.topics.append(status)
@@ -144,9 +146,8 @@ class OrderedAdmin:
         topic = await self._chains.topic(request.topic)
         reason = request.reason or "a person asked for it"
 
-        await (
-            self._view.refresh_groups()
-        )  # another group must be whole now, and reach its earlier ends
+        # Another group must be whole now, and reach its earlier ends.
+        await self._view.refresh_groups()
         now = (await self._chains.read(topic)).value
         views = await self._ask_masters(now, self._groups(now))
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from fmqcore.errors import InvalidArgument, NotFound, Unavailable, UnknownTopic
+from fmqcore.errors import InvalidArgument, Malformed, NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.names import is_name
 from fmqcore.ordered.evidence import SenderReport
@@ -84,7 +84,8 @@ class ChainNodes:
     async def report(self, chain: Chain, places: Iterable[str]) -> SenderReport | None:
         """Return what the active sender reported of the last segment, if sends wait though it did.
 
-        `places`: the line of senders. Raises `Malformed`, `Unavailable`.
+        `places`: the line of senders. Raises `Unavailable`. A report is for people alone: one that
+        does not decode counts as none.
         """
         last, parent = chain.last, layout.senders_node(self._cluster, chain.topic)
         if chain.closing is None or last is None or not last.has_ended:
@@ -92,8 +93,10 @@ class ChainNodes:
         for place in places:
             if sender_of(place) != chain.sender.id:
                 continue
-            found = await self._coordination.get(f"{parent}/{place}")
-            reported = None if found is None else place_report_from_json(found.data, chain.queues)
+            found, reported = await self._coordination.get(f"{parent}/{place}"), None
+            with contextlib.suppress(Malformed):
+                if found is not None:
+                    reported = place_report_from_json(found.data, chain.queues)
             if reported is not None and reported.segment == last.number:
                 return SenderReport(chain.sender.id, *reported)
         return None

@@ -93,8 +93,8 @@ class ClusterView:
         missing = [("topic", name) for name in names if name not in self.topics and is_name(name)]
         if missing:
             await self._coordination.sync(layout.cluster_root(self._cluster))
-            async with self._reading:
-                await self._read(missing)
+            async with self._reading:  # another caller may have read some of them meanwhile
+                await self._read([key for key in missing if key[1] not in self.topics])
 
     async def find_ids(self, ids: Iterable[TopicId]) -> None:
         """Find the topics with these numbers, as `find_topics`. Raises `Unavailable`.
@@ -102,10 +102,12 @@ class ClusterView:
         Topics with new names are read first. All are read if a number is still unknown: a topic
         may have been deleted and created again, and its watch may be late.
         """
+        wanted = frozenset(ids)
         await self._coordination.sync(layout.cluster_root(self._cluster))
         async with self._reading:
-            await self._read([("topics", "")])
-        if not self.topics_by_id.keys() >= frozenset(ids):
+            if not self.topics_by_id.keys() >= wanted:  # no other caller has read them meanwhile
+                await self._read([("topics", "")])
+        if not self.topics_by_id.keys() >= wanted:
             await self.refresh()
 
     async def run(self) -> None:

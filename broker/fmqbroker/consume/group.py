@@ -37,9 +37,8 @@ class Session:
         self.overshoot = 0  # records beyond that credit, rather than split a batch
         self.leases = 0
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
-        self.resting = (
-            False  # it was just sent a little: more leaves in a moment (`consume/pacing.py`)
-        )
+        # It was just sent a little: more leaves in a moment (`consume/pacing.py`).
+        self.resting = False
         # Moves not reported yet, by queue: the move, the offset where it starts, its last seek.
         self.assigned: dict[int, tuple[Move, Offset, int]] = {}
         self.revoked: list[Move] = []

@@ -351,7 +351,7 @@ class Coordinator:
         memory.wait = wait
 
     async def _note_report(self, chain: Chain, first: SenderStanding, report: SenderReport) -> None:
-        """Let each broker show people why sends wait: it needs the sender's report."""
+        """Note the sender's report in its node: each broker shows people from it why sends wait."""
         last = chain.last
         ended = last is not None and last.has_ended
         if ended and first.id == report.sender:

@@ -87,9 +87,8 @@ class Upstream:
         self._heard_ms = 0
         self._epoch = Epoch(0)  # newest of the messages read
         self._echo_ms = 0
-        self._master_commit = (
-            NOTHING  # the master's commit end; the slave's is bounded by its journal end
-        )
+        # The master's commit end; the slave's is bounded by its journal end.
+        self._master_commit = NOTHING
         self._level_end: Position | None = None  # where the slave was first level with it, in sync
         self._noted = (False, False)  # (connected, caught up) as last reported to failover
 

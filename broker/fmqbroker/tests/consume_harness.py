@@ -136,6 +136,9 @@ class Cluster:
         await asyncio.sleep(0)
         self.set(*self.topics.values(), *self.unheard)
 
+    async def refresh_groups(self) -> None:
+        await asyncio.sleep(0)
+
     async def find_topics(self, *names: str) -> None:
         if any(name not in self.topics for name in names):
             await self.refresh()

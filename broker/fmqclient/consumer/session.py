@@ -160,9 +160,8 @@ class Session(Speaker):
         settings = self._settings
         start, start_ms = settings.start_at()
         if start == client_pb2.START_LATEST and self._topic_id:
-            start = (
-                client_pb2.START_EARLIEST
-            )  # a queue without progress came since: another topic's
+            # A queue without progress came since, and belongs to another topic.
+            start = client_pb2.START_EARLIEST
         opening = client_pb2.ConsumeOpen(
             topic=settings.topic,
             group=settings.group,

@@ -59,12 +59,13 @@ class Probe:
                     if not await self._was_answered(question):
                         continue
             except TransportError:
+                if (heard := heard_ms()) > started_ms:
+                    return heard
                 tries_left -= 1
-                if heard_ms() <= started_ms:
-                    if not tries_left or not watch.blocked_since(started_ms):
-                        raise
-                    continue
-            return clock.monotonic_ms()
+                if not tries_left or not watch.blocked_since(started_ms):
+                    raise
+            else:
+                return clock.monotonic_ms()
 
     async def _ask(self, clock: Clock, timeout_s: float) -> None:
         question = self._open[timeout_s] = _Question(clock.monotonic_ms())

@@ -156,22 +156,24 @@ class Routes:
             finally:
                 self._ended_whole = self._ended
             if asked:  # what is not asked for grows old
-                self.table = self.table.of_topics(asked)
+                self.table = self.table.of_topics({*asked, *self._topics})
                 self.table = self._with_made(self.table)
         self._notify()
 
     async def look_up(self, *names: str) -> None:
         """Ask for the groups and these topics alone. Raises `Unavailable`.
 
-        So its cost does not grow with the topics of this client or of the cluster. A question in
-        progress serves this call too if it started after the call.
+        The question and its answer do not grow with the topics of this client or of the cluster. A
+        question in progress serves this call too if it started after the call.
         """
         self._looked_up |= dict.fromkeys(names)
         wanted = self._started + 1
         async with self._lock:
             if self._ended >= wanted:
                 self._raise_failure()
-                return
+                if all(name in self.table.topics for name in names):
+                    return
+                self._looked_up |= dict.fromkeys(names)  # unknown, or a refresh has dropped it
             await self._fetch(tuple(self._looked_up) or (NO_TOPIC,))
         self._notify()
 
@@ -182,11 +184,14 @@ class Routes:
     async def _fetch(self, asked: tuple[str, ...]) -> None:
         """Merge one broker's answer about these topics, or all if none are named."""
         self._started = number = self._started + 1
-        self._looked_up = {}
+        looked_up, self._looked_up = self._looked_up, {}
         try:
             reply = await self._ask(client_pb2.RouteRequest(topics=asked))
         except Unavailable as error:
             self._ended, self._failed = number, error
+            raise
+        except BaseException:  # this caller ends, and the others still wait for their topics
+            self._looked_up = looked_up | self._looked_up
             raise
         self._ended, self._failed = number, None
         self.cluster = reply.cluster or self.cluster

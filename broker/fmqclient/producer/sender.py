@@ -101,9 +101,8 @@ class Sender:
         self._up = grants(routes.table.groups.get(group), Permission.WRITE)
         self._avoid_until_ms = 0
         self._ready: deque[QueueBuffer] = deque()
-        self._again: deque[tuple[QueueBuffer, InFlightBatch]] = (
-            deque()
-        )  # unknown ones to send again now
+        # Batches of unknown outcome, to be sent again now.
+        self._again: deque[tuple[QueueBuffer, InFlightBatch]] = deque()
         self._sent: dict[
             int, tuple[QueueBuffer, InFlightBatch]
         ] = {}  # by correlation, on this stream

@@ -258,16 +258,14 @@ class Consumer(Part):
         self._flush_acks_soon()
 
     def _flush_acks_soon(self) -> None:
-        if (
-            not self._flush_scheduled
-        ):  # not by what is there: another thread may have added to it since
+        # Not by what is there: another thread may have added to it since.
+        if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.later(self._ACKS_WITHIN_S, self._flush_acks)
 
     def _flush_acks(self) -> None:
-        self._flush_scheduled = (
-            False  # before it looks: what comes now is seen, or reported by a later call
-        )
+        # Before it looks: what comes now is seen, or reported by a later call.
+        self._flush_scheduled = False
         handed: list[AsyncMessage] = []
         while self._handed:
             handed.append(self._handed.popleft())

@@ -117,3 +117,14 @@ async def test_parts_ask_again_if_the_asking_one_has_ended() -> None:
     rig.broker.answer.set_result(None)
     assert await asyncio.gather(*others) == [1000, 1000]
     assert len(rig.broker.requests) == 2
+
+
+async def test_older_news_do_not_count_as_now() -> None:
+    """A question that is older than the caller's last news: it was alive then, no later."""
+    rig = Rig()
+    first, *others = rig.begin(2)
+    await asyncio.sleep(0)
+    rig.heard_ms, rig.clock.now_ms = 1001, 1500
+    assert rig.broker.answer is not None
+    rig.broker.answer.set_exception(TransportError("no answer in time"))
+    assert await asyncio.gather(first, *others) == [1001, 1001]

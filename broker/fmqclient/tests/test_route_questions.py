@@ -1,6 +1,7 @@
 """What a client asks brokers for routes: no more than a call needs, and once for all callers."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +11,7 @@ from fmqclient.net.routes import Routes
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
 
 TOPICS = {f"t{number}": number for number in range(1, 51)}
 
@@ -68,7 +70,7 @@ async def test_a_refresh_is_not_served_by_a_question_about_one_topic() -> None:
         await routes.topic("a")
         del one.topics["a"]
         await asyncio.gather(routes.look_up("b"), routes.refresh())
-        assert list(routes.table.topics) == ["b"] or not routes.table.topics
+        assert not routes.table.topics, "one is deleted, and the other of no interest"
         with pytest.raises(UnknownTopic):
             await routes.topic("a")
 
@@ -81,3 +83,73 @@ async def test_no_answer_fails_all_that_share_the_question() -> None:
         asking = (routes.look_up("a"), routes.look_up("b"), routes.refresh(), routes.refresh())
         outcomes = await asyncio.gather(*asking, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 4
+
+
+class HeldRoutes(Routes):
+    """Routes whose questions are answered by hand, with the topics that there are then."""
+
+    def __init__(self) -> None:
+        super().__init__(Connections(cast(Any, None)), SystemClock(), ())
+        self.there, self.asked = {"a", "b"}, list[tuple[list[str], asyncio.Event]]()
+
+    async def _ask(self, request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+        answered = asyncio.Event()
+        self.asked.append((list(request.topics), answered))
+        await answered.wait()
+        names = set(request.topics or self.there) & self.there
+        topics = [client_pb2.TopicRoute(name=name, id=1) for name in sorted(names)]
+        return client_pb2.RouteReply(topics=topics)
+
+    async def answer(self, expected: list[str]) -> None:
+        """Answer the newest question, which must be about these topics."""
+        await turns()
+        names, answered = self.asked[-1]
+        assert sorted(names) == expected
+        answered.set()
+        await turns()
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_cancelled_caller_leaves_topics_of_others_to_be_asked() -> None:
+    routes = HeldRoutes()
+    first = asyncio.create_task(routes.look_up("a"))
+    await turns()
+    second, third = (asyncio.create_task(routes.look_up(name)) for name in ("a", "b"))
+    await routes.answer(["a"])  # of the first; the second asks for both now
+    await first
+    second.cancel()
+    await routes.answer(["a", "b"])
+    await third
+    assert "b" in routes.table.topics
+
+
+async def test_a_topic_of_interest_since_a_refresh_started_is_kept() -> None:
+    routes = HeldRoutes()
+    listing = asyncio.create_task(routes.refresh(everything=True))
+    await routes.answer([])
+    await listing
+    refreshing = asyncio.create_task(routes.refresh())
+    await turns()
+    await routes.topic("a")  # known already
+    await routes.answer([""])
+    await refreshing
+    assert list(routes.table.topics) == ["a"]
+
+
+async def test_a_look_up_asks_again_if_a_refresh_dropped_its_topic() -> None:
+    routes = HeldRoutes()
+    first = asyncio.create_task(routes.look_up("a"))
+    await turns()
+    waiting = [asyncio.create_task(routes.look_up("a")), asyncio.create_task(routes.refresh())]
+    late = asyncio.create_task(routes.look_up("b"))
+    await routes.answer(["a"])
+    await first
+    await routes.answer(["a", "b"])  # for the second and the late one
+    await routes.answer([""])  # of the refresh, to which neither is of interest
+    await routes.answer(["b"])
+    await asyncio.gather(late, *waiting)
+    assert list(routes.table.topics) == ["b"]

@@ -26,7 +26,7 @@ class Part(Enum):
 class Action(Enum):
     """The one step to take next."""
 
-    WAIT = "wait"  # nothing; `Decision.why` says for what
+    WAIT = "wait"  # nothing; `Decision.reason` names for what
     LOOK = "look"  # read config, state and then live nodes afresh, and decide again
     CHECK = "check"  # one more good claim check: count it, come back after `claim_interval_ms`
     CLAIM = "claim"  # compare-and-set SLAVE_CONSUME(e+1, me), then serve reads

@@ -36,7 +36,7 @@ class Phase(Enum):
 class Action(Enum):
     """The one step to take next."""
 
-    WAIT = "wait"  # nothing; `Decision.why` says for what
+    WAIT = "wait"  # nothing; `Decision.reason` names for what
     CLOSE = "close"  # compare-and-set `closing`, and raise the version of `groups/<g>/chains`
     SEAL = "seal"  # take, ack and show no more, then append SEAL with `end`, durable
     GIVE_END = "give the end"  # compare-and-set end and last sequence

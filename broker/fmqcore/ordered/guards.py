@@ -103,7 +103,8 @@ REPORTED: Final = Guard(
 )
 HOLDS_ACKED: Final = Guard(
     # Its group gave this end, or lowered it, after all disks were lost: a person has to decide.
-    # A new sender knows of none, and goes on after what the segments hold: nothing is left out.
+    # A new sender knows of no acknowledged record, and goes on after what the segments hold:
+    # nothing is left out.
     "the segments hold all that was acknowledged",
     _holds_acknowledged,
     "{group} has lost acknowledged records of segment {segment}, and sends wait: restart the "

@@ -60,8 +60,8 @@ def send_state(
 ) -> SendState:
     """Return how sends stand, by the chain and by ZooKeeper's nodes of groups and senders.
 
-    `line`: the senders' nodes, first in line first. `report`: the active sender's; its node has it
-    while sends wait though it was made.
+    `line`: the senders' nodes, first in line first. `report`: what the active sender has reported;
+    its node has that while sends wait all the same.
     """
     since = chain.closing_since_ms
     evidence = Evidence(groups=groups, line=line, report=report, closing_since_ms=since or None)

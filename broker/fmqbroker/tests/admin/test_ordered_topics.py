@@ -257,6 +257,9 @@ async def test_status_names_a_loss_by_the_report_in_the_line(
         await stage.session.set(place, place_report_to_json(PlaceReport(1, (Offset(3),))), -1)
         (status,) = (await stage.calls.ordered_status(asked)).topics
         assert status.reason.startswith("next step: copier-0000000000 sends into segment 2")
+        await stage.session.set(place, b"[1", -1)
+        (status,) = (await stage.calls.ordered_status(asked)).topics
+        assert "has not reported yet" in status.reason, "one that does not decode is none"
 
 
 async def test_status_without_zookeeper_is_the_last_chain_known(

@@ -114,6 +114,15 @@ class _Group:
                 spans.append((which, first, end))
         return spans
 
+    def first_from(self, low: int) -> int | None:
+        """Return the lowest number from `low` on; None if there is none."""
+        lowest = max(bisect_right(self.firsts, low) - 1, 0)
+        for page in self.pages[lowest : lowest + 2]:  # none is empty: the second has one, if any
+            at = bisect_left(page.numbers, low)
+            if at < len(page.numbers):
+                return page.numbers[at]
+        return None
+
     def remove(self, which: int, first: int, end: int) -> bytes:
         """Remove entries of a page; return their bytes."""
         page = self.pages[which]
@@ -153,11 +162,8 @@ class PackedOffsets:
     def first_queue(self, at: BlockKey) -> int | None:
         """Return the lowest queue of a group's entries in a topic; None if it has none."""
         group, (low, high) = self._groups.get(at[0]), _numbers(at[1])
-        spans = [] if group is None else group.spans(low, high)
-        if group is None or not spans:
-            return None
-        which, first, _ = spans[0]
-        return group.pages[which].numbers[first] - low
+        first = None if group is None else group.first_from(low)
+        return None if first is None or first >= high else first - low
 
     def put(self, key: OffsetKey, packed: bytes) -> bool:
         """Set the bytes of an entry; return whether it is a new one.

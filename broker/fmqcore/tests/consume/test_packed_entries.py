@@ -1,6 +1,8 @@
 """Progress as SNAP holds it: the same bytes as encoding all entries in order."""
 
+import sys
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -118,3 +120,28 @@ def test_many_entries_freed_then_in_pieces_of_some_pages() -> None:
     for number in range(5 * FREED):
         packed.put(OffsetKey("g", TopicId(1), number), b"x")
     assert len(list(packed.freeing())) == 4
+
+
+def test_first_queue_of_a_wide_group_costs_no_more() -> None:
+    """Each tombstone asks for it: a deleted group of a wide topic would hold the loop."""
+
+    def lines_for(queues: int) -> int:
+        packed, lines = PackedOffsets(), 0
+        for queue in range(queues):
+            packed.put(OffsetKey("a", TopicId(2), queue), b"entry")
+
+        def count(*_: Any) -> Any:
+            nonlocal lines
+            lines += 1
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            found = [packed.first_queue(("a", TopicId(topic))) for topic in (1, 2, 3)]
+        finally:
+            sys.settrace(before)
+        assert found == [None, 0, None]
+        return lines
+
+    assert lines_for(100 * PAGE_ENTRIES) <= lines_for(3 * PAGE_ENTRIES)

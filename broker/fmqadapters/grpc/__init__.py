@@ -18,6 +18,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
 # gRPC's core reads and writes sockets in the thread with which asyncio's adapter polls, not in a
 # thread pool: two thread hops fewer per message (docs/benchmarks.md).
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
+# Its core stops and restarts its threads around each fork of the process, and then crashes or hangs
+# while connections come and go. A forked process may not use its parent's client anyway.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 try:
     from fmqadapters.grpc.transport import GrpcTransport

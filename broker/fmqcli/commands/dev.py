@@ -243,7 +243,7 @@ def _attached(folder: Path) -> DevCluster:
 
 
 def _show(output: Output, brokers: list[BrokerStatus]) -> None:
-    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "SERVES", "EPOCH", "WHY")
+    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "SERVES", "EPOCH", "REASON")
     rows = [_row(broker) for broker in brokers]
     data = [
         {name.lower(): cell for name, cell in zip(columns, row, strict=True)}

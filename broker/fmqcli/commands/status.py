@@ -42,7 +42,7 @@ def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> N
     rows, topics = run(work)
     lags = {r.broker: r for row in rows for r in row.replicas}
     cells = [_cells(row, lags.get(row.broker)) for row in rows]
-    columns = ("GROUP", "BROKER", "ROLE", "SERVES", "MODE", "EPOCH", "END", "LAG", "ISR", "WHY")
+    columns = ("GROUP", "BROKER", "ROLE", "SERVES", "MODE", "EPOCH", "END", "LAG", "ISR", "REASON")
     show(output, columns, cells, [_json(row) for row in rows])
     groups = sorted({row.group for row in rows})
     names = ", ".join(sorted({row.cluster for row in rows if row.cluster})) or "the cluster"

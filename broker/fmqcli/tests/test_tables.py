@@ -2,7 +2,7 @@
 
 from fmqcli.output.tables import table
 
-COLUMNS = ("GROUP", "END", "LAG", "WHY")
+COLUMNS = ("GROUP", "END", "LAG", "REASON")
 WHY = "needs 1 slave in sync, and none is; bring it back"
 ROWS = [("g1", "83,679,456", "27,691,288", WHY), ("g2", "1", "0", "")]
 
@@ -24,7 +24,7 @@ def test_a_narrow_one_folds_the_last_column_alone() -> None:
 
 def test_a_very_narrow_one_puts_it_below() -> None:
     header, name, *lines = table(COLUMNS, ROWS, 40)
-    assert (header.split(), name.strip()) == (["GROUP", "END", "LAG"], "WHY")
+    assert (header.split(), name.strip()) == (["GROUP", "END", "LAG"], "REASON")
     assert lines[0].split() == ["g1", "83,679,456", "27,691,288"]
     assert " ".join(line.strip() for line in lines[1:-1]) == WHY
     assert lines[-1].split() == ["g2", "1", "0"]

@@ -1,4 +1,4 @@
-"""Check the sizes of functions (70 lines at most) and files (advice at 400, error at 700)."""
+"""Check the sizes of functions (70 lines), files (advice at 400, error at 700), test names (60)."""
 
 import ast
 import subprocess
@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_FUNCTION_LINES = 70
 ADVISED_FILE_LINES = 400
 MAX_FILE_LINES = 700
+MAX_TEST_NAME = 60
 
 
 def main() -> int:
@@ -17,7 +18,7 @@ def main() -> int:
     for path in _files():
         text = path.read_text()
         name = str(path.relative_to(ROOT))
-        errors += _long_functions(name, text)
+        errors += _functions(name, text)
         lines = text.count("\n")
         if lines > MAX_FILE_LINES:
             errors.append(f"{name}: {lines} lines, at most {MAX_FILE_LINES}")
@@ -35,7 +36,7 @@ def _files() -> list[Path]:
     return [p for p in paths if p.exists() and not p.stem.endswith("_pb2")]
 
 
-def _long_functions(name: str, text: str) -> list[str]:
+def _functions(name: str, text: str) -> list[str]:
     errors = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -44,6 +45,11 @@ def _long_functions(name: str, text: str) -> list[str]:
                 errors.append(
                     f"{name}:{node.lineno}: {node.name} has {lines} lines, "
                     f"at most {MAX_FUNCTION_LINES}"
+                )
+            if node.name.startswith("test_") and len(node.name) > MAX_TEST_NAME:
+                errors.append(
+                    f"{name}:{node.lineno}: {node.name} has {len(node.name)} characters, "
+                    f"at most {MAX_TEST_NAME}"
                 )
     return errors
 

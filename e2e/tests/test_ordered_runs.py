@@ -31,7 +31,7 @@ def test_group_moved_to_a_time_gets_what_was_stored_then(to_ms: int, came: list[
     assert verdict.counts["seeks to times"] == 1
 
 
-def test_readers_moved_into_an_unended_segment_show_no_record_before_it() -> None:
+def test_readers_moved_into_an_open_segment_show_nothing_before() -> None:
     chain = Chain()
     chain.open("copier")
     chain.send("copier", [1001, 1002])

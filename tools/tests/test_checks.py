@@ -53,10 +53,12 @@ def test_sizes_above_limits_are_named(tmp_path: Path, capsys: pytest.CaptureFixt
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     write(tmp_path, "function.py", "\n" + a_function(71))
     write(tmp_path, "file.py", "\n" * 701)
+    write(tmp_path, "names.py", f"def test_{'a' * 55}(): ...\ndef test_{'a' * 56}(): ...\n")
     assert tool("check_sizes", tmp_path).main() == 1
     assert capsys.readouterr().err.splitlines() == [
         "file.py: 701 lines, at most 700",
         "function.py:2: f has 71 lines, at most 70",
+        f"names.py:2: test_{'a' * 56} has 61 characters, at most 60",
     ]
 
 

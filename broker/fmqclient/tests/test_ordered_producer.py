@@ -190,7 +190,7 @@ async def test_sender_that_has_rejoined_goes_on_if_nothing_is_in_doubt() -> None
         assert double.values_of_chain() == [b"1", b"2"]
 
 
-async def test_sender_that_has_rejoined_with_records_in_doubt_is_fenced() -> None:
+async def test_sender_that_rejoins_with_records_in_doubt_is_fenced() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:
             await p.send(b"1")
@@ -309,7 +309,7 @@ async def test_batch_too_large_for_a_group_is_sent_in_halves() -> None:
         assert double.values_of_chain() == [b"%d" % n for n in range(20)]
 
 
-async def test_record_over_the_broker_limit_is_refused_before_it_has_a_place() -> None:
+async def test_record_over_the_broker_limit_is_refused_at_once() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         for broker in double.brokers.values():
             broker.max_batch_bytes = 1000

@@ -100,7 +100,7 @@ def test_unanswered_batch_stays_with_its_group() -> None:
     assert places == [(1, buffer), (2, None)], "to its own buffer"
 
 
-def test_refused_batch_moves_unless_later_records_of_its_keys_did() -> None:
+def test_refused_batch_moves_unless_later_records_of_a_key_did() -> None:
     """Its buffer has others in flight meanwhile, whose answers come in other messages."""
     topic = topic_on(G1)
     buffer = put(topic, 1)

@@ -143,7 +143,7 @@ def test_what_is_fixed_at_creation_is_reported() -> None:
     assert changes(look) == []
 
 
-def test_deletion_waits_for_the_senders_and_takes_the_chain_along() -> None:
+def test_deletion_waits_for_senders_and_removes_the_chain() -> None:
     made = topic(onDelete="Delete")
     assert deletion(made, there()) == DeleteTopic("orders", TopicId(7), ordered=True)
     assert deletion(topic(), there()) is None
@@ -183,7 +183,7 @@ def test_unknown_end_blocks_consumers_and_says_what_to_do() -> None:
     assert found["ordered"]["segments"][0]["end"] == "Unknown"
 
 
-def test_without_zookeeper_the_last_chain_stays_and_conditions_are_unknown() -> None:
+def test_without_zookeeper_chain_stays_conditions_are_unknown() -> None:
     calm = topic_status(seen(topic(), chain_seen(chain(G2, G1), SENDER)))
     away = TopicSeen(topic(status=calm), NOW_MS, cause="zk:2181 does not answer")
     found = topic_status(away)

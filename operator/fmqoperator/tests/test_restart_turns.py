@@ -86,7 +86,7 @@ def test_group_waits_while_as_many_as_allowed_have_a_turn(most: int, waits: bool
 
 
 @pytest.mark.parametrize("most", [0, 1])
-def test_broker_out_of_sync_is_left_longer_where_groups_have_turns(most: int) -> None:
+def test_broker_out_of_sync_is_left_longer_if_groups_take_turns(most: int) -> None:
     (made,) = fleet(1)
     made.round()
     seen = holding(made.seen(), "")
@@ -95,7 +95,7 @@ def test_broker_out_of_sync_is_left_longer_where_groups_have_turns(most: int) ->
     assert steps._patience_ms(holding(seen, NEW)) == facts.STUCK_MS
 
 
-def test_turn_begins_with_a_step_that_spreads_and_is_kept_until_then() -> None:
+def test_turn_is_kept_until_a_step_that_spreads() -> None:
     seen = running(moves=True).seen()
     restart = Restart("g1-1", "uid", "a new template")
     assert updating(seen, None) == updating(seen, restart) == ""

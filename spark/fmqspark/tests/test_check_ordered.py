@@ -178,7 +178,7 @@ def test_members_that_differ_within_a_segment(tmp_path: Path) -> None:
     assert outcome.findings[0].members == (f"g2={tmp_path}/g2-0", f"g2={tmp_path}/other")
 
 
-def test_tails_above_the_commit_end_of_an_open_segment_may_differ(tmp_path: Path) -> None:
+def test_tails_above_an_open_segments_commit_end_may_differ(tmp_path: Path) -> None:
     """A dead master's tail that no other member has is truncated when it comes back."""
     ends, paths = [], []
     for name, last in (("a", 77), ("b", 76)):

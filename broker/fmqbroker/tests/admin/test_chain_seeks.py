@@ -119,7 +119,7 @@ async def test_seek_to_an_offset_fails_once_the_head_has_moved(
         assert (await stage.chain()).start_numbers == ()
 
 
-async def test_seek_into_a_segment_dropped_meanwhile_starts_at_the_first_kept(
+async def test_seek_into_a_dropped_segment_starts_at_the_first_kept(
     tmp_path: Path, zookeeper: str, monkeypatch: Any
 ) -> None:
     async with staged(tmp_path, zookeeper, TWO) as stage:

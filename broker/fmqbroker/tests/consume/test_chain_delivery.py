@@ -161,7 +161,7 @@ async def finished(done: FinishedProgress) -> dict[str, tuple[int, ...]]:
     return floors(done)
 
 
-async def test_acked_segment_is_finished_although_nothing_can_be_stored(
+async def test_acked_segment_is_finished_if_nothing_can_be_stored(
     tmp_path: Path, zookeeper: str
 ) -> None:
     """A group that lacks its slave stores no progress; consumers go on in the next group."""

@@ -365,7 +365,7 @@ async def test_promoted_reader_keeps_side_journal_until_its_term_opens(tmp_path:
         assert rig.journal.state.offsets[key()].floor == 5
 
 
-async def test_own_progress_over_a_shorter_journal_counts_up_to_its_end(tmp_path: Path) -> None:
+async def test_own_progress_beyond_the_journal_counts_up_to_its_end(tmp_path: Path) -> None:
     """A person let the group begin again: the next messages at those offsets must be delivered."""
     async with running(Rig(tmp_path), lead=False) as rig:
         for queue in (0, 1):

@@ -93,7 +93,7 @@ def test_every_fact_is_taken_from_its_part() -> None:
     assert sorted(same) == ["newer_gone", "reader_gone_since_ms"], "in mode NEW there is no reader"
 
 
-def test_newer_member_is_remembered_until_the_state_has_its_epoch() -> None:
+def test_newer_member_is_kept_until_the_state_has_its_epoch() -> None:
     one, parts = gatherer()
     group = parts["standing"]
     for epoch, remembered in ((7, {OTHER: 7}), (0, {}), (7, {OTHER: 7})):

@@ -251,7 +251,7 @@ async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str)
             gone.require_place()
 
 
-async def test_broker_of_the_open_group_acts_when_the_senders_broker_does_not(
+async def test_open_groups_broker_acts_if_the_senders_broker_does_not(
     zookeeper: str,
 ) -> None:
     async with acting(zookeeper) as cast:

@@ -95,7 +95,7 @@ AGAIN = f"{A}-e1-0000000002"
 """The place that sender A took at another broker, behind B."""
 
 
-def test_sender_that_lost_its_broker_keeps_the_role_by_another_place() -> None:
+def test_sender_without_its_broker_keeps_the_role_elsewhere() -> None:
     again = standing(AGAIN)
     for places in ((AT_A, AT_B, AGAIN), (AT_B, AGAIN)):
         again.adopt(OPEN, places)

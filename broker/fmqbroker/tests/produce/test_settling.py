@@ -19,7 +19,7 @@ def drain(b: Bench, permission: Permission = Permission.READ) -> None:
     b.gate.grant(permission, "drained")
 
 
-async def test_a_batch_waits_for_its_policy_after_its_group_was_drained(tmp_path: Path) -> None:
+async def test_batch_waits_for_its_policy_after_its_group_is_drained(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         await s.send(batch())
         assert await s.silent()

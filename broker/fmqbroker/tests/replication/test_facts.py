@@ -86,7 +86,7 @@ def master(epoch: int = 6, **changes: Any) -> Any:
     [(6, False, EPOCHS, 120), (0, False, EPOCHS, 120), (0, True, EPOCHS[:2], 90),
      (6, True, EPOCHS, 120)],
 )  # fmt: skip
-def test_what_a_term_that_came_to_nothing_left_is_not_the_masters(
+def test_leftovers_of_a_void_term_are_not_the_masters(
     epoch: int, left_over: bool, epochs: list[tuple[Epoch, Position]], end: int
 ) -> None:
     """Else a slave would get it, and keep it though the term was never set."""
@@ -103,9 +103,7 @@ def test_what_a_term_that_came_to_nothing_left_is_not_the_masters(
 
 
 @pytest.mark.parametrize(("newest", "known"), [(4, 6), (6, 6), (7, 7)])
-def test_a_master_knows_the_newest_epoch_of_its_journal_and_of_the_state(
-    newest: int, known: int
-) -> None:
+def test_master_knows_the_newest_epoch_of_journal_and_state(newest: int, known: int) -> None:
     one = master()
     one._journal.state.epochs = [*EPOCHS[:1], (Epoch(newest), Position(70))]
     assert one.master_view(None, suffix_fits=True).epoch == known

@@ -67,7 +67,7 @@ def test_a_holder_that_reports_nothing_counts_each_lease() -> None:
     assert again(progress, 2) == [Lease(*at(0, 2), 2)]
 
 
-def test_what_the_holder_still_buffers_begins_with_its_oldest_lease() -> None:
+def test_buffered_part_of_a_holder_begins_with_its_oldest_lease() -> None:
     """The broker gives up on a holder that does not hand over what it got first."""
     progress = leased(4, number=7)
     progress.lease(*at(4, 8), LATER, seen=False, number=3)

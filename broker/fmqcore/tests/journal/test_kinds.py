@@ -101,7 +101,7 @@ def test_a_skipped_kind_is_checked_like_all_others() -> None:
     assert scan.stop[:2] == (header.position, BatchFault.PAYLOAD_CRC)
 
 
-def test_a_skipped_kind_neither_opens_a_segment_nor_raises_the_epoch() -> None:
+def test_skipped_kind_opens_no_segment_and_raises_no_epoch() -> None:
     writer = newer()
     first = writer.headers[0]._replace(type=SKIPPED)
     raw = bytearray(writer.segments[Position(0)])

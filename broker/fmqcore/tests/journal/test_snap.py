@@ -287,7 +287,7 @@ def test_bytes_of_progress_follow_the_table() -> None:
     assert state.progress_bytes == 0
 
 
-def test_when_a_group_was_there_is_known_as_long_as_it_has_progress() -> None:
+def test_last_presence_of_a_group_is_known_while_it_has_progress() -> None:
     """Forgotten earlier, the group would never count as idle, and its progress would stay."""
     note = OffsetKey("a", T7, PRESENCE_QUEUE)
     elsewhere = OffsetKey("a", TopicId(8), PRESENCE_QUEUE)

@@ -144,7 +144,7 @@ def test_places_of_many_subscriptions_are_found_without_a_search() -> None:
 
 
 @pytest.mark.parametrize("epoch", [1, 2], ids=["its own sender", "another sender"])
-def test_judging_a_long_chain_reads_it_and_the_batches_a_few_times(epoch: int) -> None:
+def test_judging_a_long_chain_reads_everything_a_few_times(epoch: int) -> None:
     queue, count = _CountedQueue(), _LENGTH // 2
     for offset in range(1, count + 1):  # g1 has segments 2, 4, ... with one record each
         producer_id, producer_epoch, sequence = header_sender(epoch, 2 * offset)

@@ -257,7 +257,7 @@ def test_sender_learns_why_it_waits_for_each_group(view: GroupView, sentence: st
     assert found.reason.count(sentence) == 3
 
 
-def test_group_without_an_end_or_with_a_lost_journal_is_not_chosen() -> None:
+def test_group_without_an_end_or_its_journal_is_not_chosen() -> None:
     found = made(Duty.SEND, UNKNOWN, line=A, report=REPORT, groups={G1: WHOLE})
     assert "has not given the end of segment 1 yet" in found.reason
     found = made(Duty.SEND, ENDED, line=A, report=REPORT, groups={G1: WHOLE})
@@ -290,7 +290,7 @@ def test_a_switch_costs_at_most_six_writes() -> None:
     assert chain.heads == (("app", (2,)),)
 
 
-def test_segment_with_an_accepted_loss_is_dropped_and_leaves_no_gap() -> None:
+def test_segment_with_accepted_loss_is_dropped_without_a_gap() -> None:
     lossy = replace(DONE.segments[0], end=(11,), loss=True)  # sequence 1; the next has 3 and on
     chain = replace(DONE, segments=(lossy, DONE.segments[1]), heads=(("app", (2,)),))
     assert broken_invariants(chain) == []

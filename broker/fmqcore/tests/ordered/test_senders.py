@@ -47,7 +47,7 @@ def third() -> Chain:
     return replace(DONE, segments=segments, sender=Sender(B, 2))
 
 
-def test_last_record_is_taken_from_the_newest_segment_that_has_it() -> None:
+def test_last_record_is_of_the_newest_segment_that_has_one() -> None:
     assert records_before(third(), 2) == {0: RecordPlace(1, 4, 2, G2, Offset(1))}
 
 

@@ -256,7 +256,7 @@ def test_all_members_but_the_acting_master_are_slaves(master: str) -> None:
     assert len({mark_of(config.policy, z) for z in (zones, [*zones, f"z-{leads}"])}) == 2
 
 
-def test_a_group_that_begins_again_keeps_its_epoch_and_its_master_alone() -> None:
+def test_group_that_begins_again_keeps_only_epoch_and_master() -> None:
     """As if no term had been opened: whatever else the state says was of journals that are gone."""
     full = GroupState(
         Mode.HANDOVER, Epoch(7), BrokerId("a"), BrokerId("b"), frozenset({BrokerId("b")}), "x",

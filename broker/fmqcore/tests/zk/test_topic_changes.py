@@ -70,14 +70,14 @@ def test_a_group_is_closed_and_leaves() -> None:
     assert without(TOPIC, G3) == closed(TOPIC, G3) == TOPIC
 
 
-def test_a_topic_without_groups_gets_one_queue_and_without_known_groups_none() -> None:
+def test_topic_without_groups_gets_one_queue_if_any_is_known() -> None:
     bare = TopicConfig("orders", TopicId(7))
     assert altered(bare, 0, [GroupChange(G1)], KNOWN).groups == (TopicGroup(G1, 1),)
     with pytest.raises(NotFound, match="there are: none"):
         altered(bare, 0, [GroupChange(G1)], ())
 
 
-def test_one_queue_of_weight_one_takes_the_messages_of_a_group_that_leaves() -> None:
+def test_queue_of_weight_one_takes_over_from_a_leaving_group() -> None:
     topic = TopicConfig("orders", TopicId(7), (TopicGroup(G1, 4, 2), TopicGroup(G2, 1)))
     assert closed(topic, G1).groups == (TopicGroup(G1, 4, 0), TopicGroup(G2, 1))
     assert without(topic, G1).groups == (TopicGroup(G2, 1),)

@@ -94,7 +94,7 @@ def test_a_wished_number_that_was_given_is_not_given_again() -> None:
     assert numbers.assign("orders")[0] == number == 5, "making it failed: the same number again"
 
 
-def test_numbers_that_are_all_given_again_leave_no_trace_but_the_lost_names() -> None:
+def test_numbers_all_given_again_leave_only_the_lost_names() -> None:
     numbers = TopicNumbers().claim(noted(audit=1, orders=3))
     assert numbers.skipped == ((1, 2), (2, 4))
     for name, skipped in (("audit", ((2, 4),)), ("orders", ((2, 3),))):

@@ -16,7 +16,7 @@ from typing import Final
 from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.message import DeliveredBatch, nack_of, warn_of_skipped
 from fmqclient.consumer.session_requests import BUSY_LINGER_MS, Speaker
-from fmqclient.net.connections import Backoff, Connections, open_at_first
+from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.net.loop_turns import LoopTurns, LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
@@ -342,7 +342,8 @@ class Session(Speaker):
         while True:
             self._heard_ms += await watch.sleep(self._beat_ms / 4000)  # deaf is not silent
             if self._clock.monotonic_ms() - self._heard_ms > self._beat_ms * 1.3:
-                probe = self._connections.probe(self._address)
-                self._heard_ms = await probe.require_alive(
-                    self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
+                connection = self._connections.to(self._address)
+                await ask_whether_alive(
+                    connection, self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
                 )
+                self._heard_ms = self._clock.monotonic_ms()

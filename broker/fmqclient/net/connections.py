@@ -5,12 +5,12 @@ as long as the client.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
-from fmqclient.net.probes import Probe
+from fmqclient.net.loop_turns import LoopWatch
 from fmqcore.errors import ErrorCode, NoPermission, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
@@ -23,9 +23,13 @@ from fmqport.transport import (
     TransportError,
 )
 from fmqproto.v1 import client_pb2
+from fmqwire.methods import ROUTES
 
+NO_TOPIC = ""
+"""Asked for by name, it leaves routes without topics; routes of no name have all of them."""
 DIAL_TIMEOUT_S = 2.0
 """Timeout to connect, and again to be answered; a slower broker is passed over for now."""
+_TRIES = 3
 HEDGE_S = 0.3
 """After this silence the next broker is tried beside the silent one."""
 
@@ -36,7 +40,6 @@ class Connections:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._by_address: dict[str, Connection] = {}
-        self._probes: dict[str, Probe] = {}
 
     def to(self, address: str) -> Connection:
         """Return the connection to `host:port`; no I/O."""
@@ -45,18 +48,36 @@ class Connections:
             connection = self._by_address[address] = self._transport.connect(address)
         return connection
 
-    def probe(self, address: str) -> Probe:
-        """Return the questions to the broker at `host:port`, shared by all parts of the client."""
-        if address not in self._probes:
-            self._probes[address] = Probe(self.to(address))
-        return self._probes[address]
-
     async def close(self) -> None:
         """Close all connections."""
         connections, self._by_address = list(self._by_address.values()), {}
-        self._probes = {}
         for connection in connections:
             await connection.close()
+
+
+async def ask_whether_alive(
+    connection: Connection,
+    clock: Clock,
+    watch: LoopWatch,
+    heard_ms: Callable[[], int],
+    timeout_s: float,
+) -> None:
+    """Raise `TransportError` if a silent broker does not answer within `timeout_s` seconds.
+
+    A try during which the program blocked the loop proves nothing, nor does one during which the
+    broker was heard after all.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        started_ms = clock.monotonic_ms()
+        try:
+            await connection.call(ROUTES, client_pb2.RouteRequest(topics=(NO_TOPIC,)), timeout_s)
+        except TransportError:
+            if heard_ms() > started_ms:
+                return
+            if not tries_left or not watch.blocked_since(started_ms):
+                raise
+        else:
+            return
 
 
 class Backoff:

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fmqclient.net.connections import Connections
-from fmqclient.net.probes import NO_TOPIC
+from fmqclient.net.connections import NO_TOPIC, Connections
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.properties import Properties

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.net.connections import Backoff, Connections, open_at_first
+from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
@@ -233,7 +233,8 @@ class Line:
             self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
             if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
                 continue
-            probe = self._connections.probe(self._address)
-            self._heard_ms = await probe.require_alive(
-                self._clock, self._watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
+            connection = self._connections.to(self._address)
+            await ask_whether_alive(
+                connection, self._clock, self._watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
             )
+            self._heard_ms = self._clock.monotonic_ms()

@@ -18,7 +18,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from fmqclient.net.connections import Backoff, Connections, open_at_first
+from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
@@ -437,10 +437,11 @@ class Sender:
                 continue
             if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
                 continue
-            probe = self._connections.probe(self._address)
-            self._heard_ms = await probe.require_alive(
-                self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
+            connection = self._connections.to(self._address)
+            await ask_whether_alive(
+                connection, self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
             )
+            self._heard_ms = self._clock.monotonic_ms()
 
 
 _SEQUENCES: Final = 2**31  # beyond, a new session begins: sequences have 32 bits

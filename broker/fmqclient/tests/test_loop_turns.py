@@ -4,15 +4,18 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import fmqclient
 from fmqadapters.process.clock import SystemClock
+from fmqclient.net.connections import ask_whether_alive
 from fmqclient.net.loop_turns import TURN_EVERY, TURN_MS, LoopTurns, LoopWatch
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.test_consumer import fill
+from fmqport.transport import TransportError
+from fmqproto.v1 import client_pb2
 
 
 class HeldClock(SystemClock):
@@ -162,6 +165,49 @@ async def test_a_stall_is_logged_with_its_length(caplog: pytest.LogCaptureFixtur
         "the event loop was blocked for 2.3 s",
         "the event loop was blocked for 9.0 s",
     ]
+
+
+class Silent:
+    """A connection to a broker that does not answer in time; `during` runs meanwhile."""
+
+    def __init__(self, during: Callable[[], Any]) -> None:
+        self.during = during
+        self.asked = 0
+
+    async def call(self, _: Any, request: client_pb2.RouteRequest, __: float) -> None:
+        assert list(request.topics) == [""], "else each question brings all topics of the cluster"
+        self.asked += 1
+        self.during()
+        raise TransportError("no answer")
+
+
+async def test_silence_of_a_broker_while_blocked_is_no_proof() -> None:
+    """Its answer had arrived, and the program did not let the client read it."""
+    clock = HeldClock()
+    watch = LoopWatch(clock)
+
+    def blocked_once() -> None:
+        clock.now_ms += 5
+        if connection.asked == 1:
+            watch._blocked_until_ms = clock.now_ms
+
+    connection = Silent(blocked_once)
+    with pytest.raises(TransportError):
+        await ask_whether_alive(cast(Any, connection), clock, watch, lambda: 0, 1.5)
+    assert connection.asked == 2
+
+
+async def test_a_broker_heard_while_asked_is_alive() -> None:
+    clock = HeldClock()
+    heard = [0]
+
+    def hears() -> None:
+        clock.now_ms += 5
+        heard[0] = clock.now_ms
+
+    connection = Silent(hears)
+    await ask_whether_alive(cast(Any, connection), clock, LoopWatch(clock), lambda: heard[0], 1.5)
+    assert connection.asked == 1
 
 
 async def test_deaf_time_is_measured_as_lateness_of_a_sleep() -> None:

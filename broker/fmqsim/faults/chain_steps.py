@@ -178,8 +178,8 @@ async def empty_at_step(act: Act) -> None:
     def strike(detail: str) -> None:
         nonlocal emptied
         emptied = True
+        host.hold()  # also if another fault has ended it: one `let_go` follows
         if host.node.alive:
-            host.hold()
             host.kill()
         host.storage.files.wipe()
         act.fired(detail)
@@ -196,7 +196,7 @@ async def empty_at_step(act: Act) -> None:
     if not emptied and await act.world.until(lambda: not host.node.alive or damage.spare(act), 10):
         strike(f"no {trap.step.value} came")
     await act.last(0.1, 2.0)
-    _let_go([first, host] if emptied and first is not host else [first])
+    _let_go([first, host] if emptied else [first])
     await act.world.until(lambda: damage.serves(act, host), 20)
     act.healed()
 

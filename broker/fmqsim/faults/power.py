@@ -48,8 +48,8 @@ async def cut_power_at_step(act: Act) -> None:
     sprung = False
 
     def dark() -> None:
+        host.hold()  # also if another fault has ended it: one `let_go` follows
         if host.node.alive:
-            host.hold()
             host.cut_power()
 
     def spring() -> None:

@@ -90,6 +90,7 @@ class Host:
 
     def let_go(self) -> None:
         """Undo one `hold`."""
+        assert self.held > 0, f"{self.name} is held by no fault"
         self.held -= 1
         self.world.loop.at_world(self.world.loop.random.uniform(*_RESTART_S), self.start)
 

@@ -35,7 +35,7 @@ from fmqcore.batch.header import HEADER_LEN, BadBatch, UnknownKind, parse_header
 from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.replication.epoch_history import EpochStart
-from fmqcore.replication.frames import end_of_batches, leading_control
+from fmqcore.replication.frames import end_of_batches, leading_control, leading_work
 from fmqcore.replication.in_sync_set import Lag
 from fmqcore.replication.reconciliation import Action, Decision, MasterView, SlaveView, reconcile
 from fmqport.clock import Clock
@@ -271,7 +271,7 @@ class MasterLink:
             if self._credit or not self._answered or self._next != self._received:
                 return b""
             return leading_control(await self._read_chunk(_CONTROL_BYTES))
-        return await self._read_chunk(MAX_MESSAGE_BYTES)
+        return leading_work(await self._read_chunk(MAX_MESSAGE_BYTES))
 
     async def _read_chunk(self, max_bytes: int) -> bytes:
         journal, position, end = self._journal, self._next, self._host.ship_end()

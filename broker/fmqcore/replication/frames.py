@@ -16,6 +16,11 @@ _BASE_OFFSET: Final = Struct("<Q")
 _BASE_OFFSET_AT: Final = 40
 SMALL_SEGMENT: Final = 8 * 1024 * 1024
 """A segment of at most this many bytes may hold control batches alone."""
+MAX_WORK: Final = 600
+"""Batches and entries that a slave applies in one turn of its loop: below 5 ms."""
+_ENTRY_BYTES: Final = 32
+"""Of a progress entry, at least."""
+_WHOLE: Final = (BatchType.DATA, BatchType.SNAP, BatchType.EOF)
 
 
 def end_of_batches(position: Position, batches: bytes) -> Position:
@@ -27,6 +32,25 @@ def end_of_batches(position: Position, batches: bytes) -> Position:
             return Position(position + at + length)
         at += length
     return Position(position + at)
+
+
+def leading_work(batches: bytes, most: int = MAX_WORK) -> bytes:
+    """Return the first batches that a slave applies in one short turn; at least one.
+
+    A batch that is not read, or is read in turns of its own, counts as one; another one counts for
+    its entries, too.
+    """
+    at, size, work = 0, len(batches), 0
+    while at < size:
+        (length,) = _TOTAL_LEN.unpack_from(batches, at)
+        kind = batches[at + _TYPE_AT]
+        work += 1 if kind in _WHOLE else 1 + length // _ENTRY_BYTES
+        if at and work > most:
+            return batches[:at]
+        if kind == BatchType.EOF:  # the last one, of 96 bytes, whatever its length
+            break
+        at += length
+    return batches
 
 
 def leading_control(batches: bytes) -> bytes:

@@ -4,7 +4,7 @@ import pytest
 
 from fmqcore.batch.header import BatchType, encode_header, padding
 from fmqcore.ids import Epoch, Position
-from fmqcore.replication.frames import end_of_batches, leading_control
+from fmqcore.replication.frames import end_of_batches, leading_control, leading_work
 
 
 def batch(
@@ -47,6 +47,23 @@ EOF = batch(BatchType.EOF, payload=b"", length=4096)
 )
 def test_the_control_batches_before_the_first_record(batches: list[bytes], leading: int) -> None:
     assert leading_control(b"".join(batches)) == b"".join(batches[:leading])
+
+
+@pytest.mark.parametrize(
+    ("batches", "leading"),
+    [
+        ([], 0),
+        ([DATA] * 10, 10),
+        ([DATA] * 11, 10),
+        ([OFFSETS] * 3, 2),  # each has room for three entries or four, with its header
+        ([DATA] * 5 + [OFFSETS] * 2, 6),
+        ([batch(BatchType.OFFSETS, payload=b"x" * 4096), DATA], 1),  # never none
+        ([DATA] * 9 + [EOF], 10),
+        ([LARGE, DATA], 2),
+    ],
+)
+def test_a_message_has_as_much_as_a_short_turn_applies(batches: list[bytes], leading: int) -> None:
+    assert leading_work(b"".join(batches), 10) == b"".join(batches[:leading])
 
 
 @pytest.mark.parametrize(

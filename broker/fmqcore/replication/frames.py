@@ -17,7 +17,7 @@ _BASE_OFFSET_AT: Final = 40
 SMALL_SEGMENT: Final = 8 * 1024 * 1024
 """A segment of at most this many bytes may hold control batches alone."""
 MAX_WORK: Final = 600
-"""Batches and entries that a slave applies in one turn of its loop: below 5 ms."""
+"""Batches and entries that a slave applies in one turn of the loop: below 5 ms."""
 _ENTRY_BYTES: Final = 32
 """Of a progress entry, at least."""
 _WHOLE: Final = (BatchType.DATA, BatchType.SNAP, BatchType.EOF)
@@ -37,7 +37,7 @@ def end_of_batches(position: Position, batches: bytes) -> Position:
 def leading_work(batches: bytes, most: int = MAX_WORK) -> bytes:
     """Return the first batches that a slave applies in one short turn; at least one.
 
-    A batch that is not read, or is read in turns of its own, counts as one; another one counts for
+    A batch that is not read, or is read in other turns, counts as one; another one counts for
     its entries, too.
     """
     at, size, work = 0, len(batches), 0

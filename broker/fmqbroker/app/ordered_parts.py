@@ -78,7 +78,13 @@ class OrderedParts:
             settings, clock, self.senders, self.ends_of, self._append, lambda: gate.epoch
         )
         self.reads = ChainReads(
-            cache, name, gate, copies, self._holdings.held_end, self._ends.changed
+            cache,
+            name,
+            gate,
+            copies,
+            journal.next_offset,
+            self._holdings.held_end,
+            self._ends.changed,
         )
         self.kept = KeptSegments(cache, view, name, journal)
 

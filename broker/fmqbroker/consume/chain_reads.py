@@ -2,11 +2,12 @@
 
 Ordinary topics have none: their queues can be read from the beginning to the commit end. Of an
 ordered topic, the chain decides (`fmqcore.ordered.delivery`): the segment that the group's head
-names, if it lies in this broker group, from what no earlier segment delivers up to its known end;
-of an open segment as far as all members hold it. Asked of the cached chain at each pull, without
-any I/O. A stale chain is safe: heads pass only what is done, and a known end stays. But a stale
-*open* segment is not, as another term may have sealed it lower. So a consumer group comes into
-memory, in each term, after a read of the chain as it is in that term (`subscriptions.py`).
+names, if it lies in this broker group, from what no earlier segment delivers up to its known end,
+as far as it is stored here; of an open segment as far as all members hold it. Asked of the cached
+chain at each pull, without any I/O. A stale chain is safe: heads pass only what is done, and a
+known end rises only by a release. But a stale *open* segment is not, as another term may have
+sealed it lower. So a consumer group comes into memory, in each term, after a read of the chain as
+it is in that term (`subscriptions.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, Offset, TopicId
-from fmqcore.ordered.delivery import Window, visible_end, window
+from fmqcore.ordered.delivery import Window, shown_end, window
 from fmqcore.ordered.evidence import Serving
 from fmqcore.ordered.lag import end_to_come, started_at, to_come
 from fmqcore.ordered.subscriptions import remove_subscription
@@ -30,6 +31,9 @@ from fmqcore.zk.topic import TopicConfig
 
 HeldEnd = Callable[[TopicId, int], int | None]
 """The end of a queue that every configured member is known to hold; None = not known."""
+
+StoredEnd = Callable[[TopicId, int], int]
+"""One past the newest offset of a queue in this broker's journal."""
 
 _TRIES: Final = 10
 
@@ -82,6 +86,7 @@ class ChainReads:
         broker_group: GroupName,
         gate: Gate,
         copies: ChainCopies,
+        stored_end: StoredEnd,
         held_end: HeldEnd = lambda _topic, _queue: None,
         held_changed: Sequence[Signal] = (),
     ) -> None:
@@ -92,6 +97,7 @@ class ChainReads:
         self._cache = cache
         self._gate = gate
         self._copies = copies
+        self._stored_end = stored_end
         self._held_end = held_end
 
     # ---- cached
@@ -116,9 +122,9 @@ class ChainReads:
         if progress.start_number != chain.start_numbers_of(subscription)[queue]:
             return Window(0, Offset(0), Offset(0), "it starts again: `GroupTable.follow_start`")
         visible, segment = 0, None if heads is None else chain.segment(heads[queue])
-        if segment is not None and segment.end is None and segment.group == self.broker_group:
-            held = self._held_end(topic_id, queue)
-            visible = visible_end(chain, segment, queue, self._serving(), held)
+        if segment is not None and segment.group == self.broker_group:
+            held, stored = self._held_end(topic_id, queue), self._stored_end(topic_id, queue)
+            visible = shown_end(chain, segment, queue, self._serving(), held, stored)
         return window(chain, subscription, queue, self.broker_group, progress.floor, visible)
 
     def since_start(

@@ -17,8 +17,9 @@ from fmqcore.zk.chain import Chain, PerQueue, Segment
 class Window:
     """Offsets of one queue that may be delivered: from `first` up to, and not including, `end`.
 
-    K17: what is below `first` counts as done, so it never passes what members are known to hold:
-    offsets above may come to be those of a later segment.
+    K17: what is below `first` counts as done, so it never passes what is stored here, nor what
+    members are known to hold of an open segment: offsets above may come to be those of a later
+    segment. A known end may be too high, too, until its group lowers it (ADR 0072).
     """
 
     segment: int
@@ -44,6 +45,19 @@ def visible_end(
     return max(start, held)
 
 
+def shown_end(
+    chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, stored: int
+) -> int:
+    """Return the end of what a broker may show of a segment of its group, its end known or not.
+
+    `held`: what all members are known to hold of the queue. `stored`: what this broker stores of
+    it, which need not reach a known end (K17).
+    """
+    if segment.end is None:
+        return visible_end(chain, segment, queue, serving, held)
+    return stored
+
+
 def window(
     chain: Chain,
     subscription: str,
@@ -55,8 +69,8 @@ def window(
     """Return what `group` may deliver of a queue to a subscription now.
 
     `progress`: the next offset that the subscription has not finished in this group's queue.
-    `visible`: the `visible_end` of the head's segment. Of a segment without a known end no more is
-    shown; above a known end lie orphans, which are in no segment and reach no consumer.
+    `visible`: the `shown_end` of the head's segment. Above a known end lie orphans, which are in no
+    segment and reach no consumer.
     """
     numbers = chain.heads_of(subscription)
     if numbers is None:
@@ -74,10 +88,19 @@ def window(
         return _nothing(
             segment.number, f"the end of a segment before segment {segment.number} is unknown"
         )
-    end = visible if segment.end is None else segment.end[queue]
+    end = visible if segment.end is None else min(segment.end[queue], visible)
     first = max(min(first, end), progress)
-    reason = "its end is unknown: a member has to come back" if segment.end_unknown else ""
+    reason = _missing(segment, queue, end)
     return Window(segment.number, Offset(first), Offset(max(first, end)), reason)
+
+
+def _missing(segment: Segment, queue: int, end: int) -> str:
+    """Return why records from `end` on are not shown although they were sent; "" if none were."""
+    if segment.end_unknown:
+        return "its end is unknown: a member has to come back"
+    if segment.end is not None and end < segment.end[queue]:
+        return "its last records are not stored here: a member has to come back"
+    return ""
 
 
 def floor_since_start(entry: OffsetEntry | None, start_number: int) -> Offset:

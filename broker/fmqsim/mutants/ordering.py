@@ -167,19 +167,9 @@ ORDERING: Final[tuple[Mutant, ...]] = (
         "records above a sealed end are shown",
         "they are in no segment: a consumer gets them here, and from the next segment (K15)",
         (
-            "fmqbroker/consume/chain_reads.py",
-            "        if segment is not None and segment.end is None and segment.group == ",
-            "        if segment is not None and segment.group == ",
-        ),
-        (
             DELIVERY,
-            "    if not opened or serving is not Serving.MASTER or held is None:\n",
-            "    if (not opened and segment.end is None) or held is None:\n",
-        ),
-        (
-            DELIVERY,
-            "    end = visible if segment.end is None else segment.end[queue]\n",
-            "    end = visible if segment.end is None else max(visible, segment.end[queue])\n",
+            "    end = visible if segment.end is None else min(segment.end[queue], visible)\n",
+            "    end = visible\n",
         ),
         focus=_SWITCHED,
         seeds=(4,),

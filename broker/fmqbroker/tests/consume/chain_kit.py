@@ -50,8 +50,14 @@ class Broker:
         self.caught_up = Signal()  # `held` may have risen
         self.copies = lone_copies(self.cache, group)
         parts = (self.cache, group, self.rig.gate, self.copies)
-        self.chains = ChainReads(*parts, lambda _topic, _queue: self.held, [self.caught_up])
+        self.chains = ChainReads(*parts, self._stored_end, self._held_end, [self.caught_up])
         self.rig.chains = self.chains
+
+    def _stored_end(self, topic_id: TopicId, queue: int) -> int:
+        return self.rig.journal.next_offset(topic_id, queue)
+
+    def _held_end(self, _topic: TopicId, _queue: int) -> int | None:
+        return self.held
 
     def knows(self, chain: Chain) -> bool:
         return self.cache.of(CHANGES.id) == chain

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from fmqcore.ids import Offset
-from fmqcore.ordered import delivery
 from fmqcore.ordered.evidence import Action, Decision, Duty, Evidence, Serving
 from fmqcore.ordered.lowering import short_segment
 from fmqcore.ordered.machine import decide
@@ -403,7 +402,8 @@ def _reads(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
             continue
         read = replace(chain, closing=None) if _seems_open(g, segment.number, p) else chain
         at = None if ends is None else ends[queue]
-        visible = delivery.visible_end(read, segment, queue, serving, at)
+        stored = ends_of(journal, size.queues)[queue]
+        visible = p.shown_end(read, segment, queue, serving, at, stored)
         shown = p.window(chain, CONSUMER, queue, GROUPS[i], w.progress[i][queue], visible)
         if shown.first > w.progress[i][queue]:
             yield "the consumer skips", _with_progress(w, i, queue, shown.first)

@@ -10,7 +10,7 @@ from fmqcore.ordered import guards as g
 from fmqcore.ordered import transitions as t
 from fmqcore.ordered.context import Case, Guard
 from fmqcore.ordered.delivery import Window
-from fmqcore.ordered.evidence import Action
+from fmqcore.ordered.evidence import Action, Serving
 from fmqcore.ordered.machine import RULES, Rules
 from fmqcore.ordered.sending import AckEvidence, Judgement, OrderedBatch, Verdict
 from fmqcore.tests.ordered.world import NEVER, Faults, Protocol, Size
@@ -80,6 +80,24 @@ PLANNED_SWITCH: Final = """
     open 2
     A follows to 2
 """  # from segment 1 in g1 to segment 2 in g2
+SWITCHED_HELD: Final = f"""{OPENED}
+    A sends 1
+    g1 replicates
+    g1's slave acks
+{PLANNED_SWITCH}"""  # 1 is in segment 1 and not acknowledged: it comes again in segment 2
+REPEATS_LOST: Final = f"""{SWITCHED_HELD}
+    A sends 1
+    g2 replicates
+    g2's master dies, its tail is lost
+    g2's slave claims
+    close
+    give the end 2
+    g1 delivers 1
+    heads move
+    g2's slave is lost, its master goes on
+    g2 links
+    g2's slave is in sync
+"""  # 1 is in segment 1, and came again in segment 2, whose end nobody reaches now
 SHOWN: Final = f"""{OPENED}
     A sends 1
     g1 delivers 1
@@ -92,13 +110,6 @@ SHOWN: Final = f"""{OPENED}
 SWITCHED: Final = f"""{OPENED}
     A sends 1
 {PLANNED_SWITCH}"""
-
-
-SWITCHED_HELD: Final = f"""{OPENED}
-    A sends 1
-    g1 replicates
-    g1's slave acks
-{PLANNED_SWITCH}"""  # 1 is in segment 1 and not acknowledged: it comes again in segment 2
 ORPHANED: Final = f"""{OPENED}
     A sends 1
     close as planned
@@ -240,6 +251,12 @@ def _above_the_end(
     return replace(made, end=Offset(NEVER)) if not made.reason else made
 
 
+def _as_if_reached(
+    chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, stored: int
+) -> int:
+    return delivery.shown_end(chain, segment, queue, serving, held, max(stored, NEVER))
+
+
 def _drop_without_floor(case: Case) -> Chain:
     dropped = t.drop(case)
     floor = dropped.floor
@@ -379,6 +396,13 @@ MISTAKES: Final = (
         Faults(expiries=1, wipes=1),
         READER_AHEAD,
         TWO,
+    ),
+    Mistake(
+        "progress passes a known end that nobody reaches",
+        lambda: Protocol(shown_end=_as_if_reached),
+        Faults(expiries=1),
+        REPEATS_LOST,
+        Size(messages=3),
     ),
     Mistake(
         "consumers see orphans above the end",

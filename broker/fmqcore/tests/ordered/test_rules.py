@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fmqcore.ids import BrokerId, Offset
-from fmqcore.ordered.delivery import due_heads, visible_end, window
+from fmqcore.ordered.delivery import due_heads, shown_end, visible_end, window
 from fmqcore.ordered.evidence import Duty, Serving
 from fmqcore.ordered.sending import (
     AckEvidence,
@@ -127,6 +127,18 @@ def test_progress_never_passes_offsets_where_nothing_is_held() -> None:
     for held, expected in ((0, (0, 0)), (1, (1, 1)), (2, (2, 2)), (3, (2, 3))):
         shown = window(at_two, "app", 0, G2, 0, held)
         assert (shown.first, shown.end) == expected
+
+
+@pytest.mark.parametrize(("stored", "expected"), [(0, 0), (2, 2), (3, 3), (99, 3)])
+def test_progress_never_passes_a_known_end_above_what_is_stored(stored: int, expected: int) -> None:
+    """The end may be lowered to where the group ends; a later segment starts there."""
+    ended = replace(DONE.segments[1], end=(3,))
+    third = Segment(3, G1, 1, (6,), (14,))
+    chain = replace(DONE, segments=(DONE.segments[0], ended, third), heads=(("app", (2,)),))
+    visible = shown_end(chain, ended, 0, Serving.MASTER, None, stored)
+    shown = window(chain, "app", 0, G2, 0, visible)
+    assert (shown.first, shown.end) == (min(2, expected), expected)
+    assert ("not stored here" in shown.reason) is (expected < 3)
 
 
 def test_nothing_is_shown_elsewhere_or_after_an_unknown_end() -> None:

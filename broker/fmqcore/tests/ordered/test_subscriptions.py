@@ -101,12 +101,12 @@ def test_progress_counts_for_its_own_start_only() -> None:
 
 def test_start_offset_counts_in_the_first_segment_only() -> None:
     chain = subscriptions.add_at(THREE, "new", 1, {0: 12})
-    shown = window(chain, "new", 0, G1, 0, 0)
+    shown = window(chain, "new", 0, G1, 0, 99)
     assert (shown.first, shown.end) == (12, 14)
     assert due_heads(chain, G1, {"new": (12,)}) == {}
     moved = with_heads(chain, due_heads(chain, G1, {"new": (14,)}))
     assert (moved.heads_of("new"), moved.start_offsets) == ((2,), ())
-    assert window(moved, "new", 0, G2, 0, 0).first == 2, "1 and 2 are records 3 and 4 again"
+    assert window(moved, "new", 0, G2, 0, 9).first == 2, "1 and 2 are records 3 and 4 again"
     beyond = subscriptions.add_at(THREE, "new", 1, {0: 99})
     assert due_heads(beyond, G1, {"new": (0,)}) == {"new": (2,)}, "nothing of 1 is left to read"
 

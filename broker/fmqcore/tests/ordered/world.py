@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from fmqcore.ids import BrokerId, GroupName, Offset
 from fmqcore.ordered import delivery, sending
-from fmqcore.ordered.evidence import Decision, Evidence, GroupView, Params, SenderReport
+from fmqcore.ordered.evidence import Decision, Evidence, GroupView, Params, SenderReport, Serving
 from fmqcore.ordered.machine import RULES, Rules
-from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, sorted_pairs
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, Segment, sorted_pairs
 
 GROUPS = (GroupName("g1"), GroupName("g2"))
 MASTER, SLAVE = BrokerId("m"), BrokerId("s")
@@ -106,6 +106,7 @@ Judge = Callable[
 ]
 MayAck = Callable[[Chain, Collection[int], int, sending.AckEvidence, int], str | None]
 Show = Callable[[Chain, str, int, GroupName, int, int], delivery.Window]
+ShownEnd = Callable[[Chain, Segment, int, Serving, int | None, int], int]
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Protocol:
     judge: Judge = sending.judge_batch
     may_ack: MayAck = sending.may_acknowledge
     window: Show = delivery.window
+    shown_end: ShownEnd = delivery.shown_end
     seals_at_own_end: bool = False
     acks_by_in_sync_set: bool = False
     reader_before_claim: bool = False

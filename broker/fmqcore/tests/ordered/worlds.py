@@ -10,6 +10,7 @@ from fmqcore.tests.ordered.mistakes import (
     PLANNED_SWITCH,
     READER_AHEAD,
     READER_LOST,
+    REPEATS_LOST,
     SWITCHED_HELD,
     TAKEN_OVER,
     TWO,
@@ -86,6 +87,8 @@ SMALL = (
     Start("a lost reader and another sender", READER_AHEAD, Faults(wipes=1, expiries=1), 300, TWO),
     Start("a lost reader and a switch", READER_LOST, Faults(switches=1, delays=1), 300,
         Size(segments=4, senders=1)),
+    Start("a lost reader of repeated records", REPEATS_LOST, Faults(expiries=1), 30_000,
+        Size(messages=3)),
     Start("two queues", TWO_QUEUES, Faults(), 300, Size(queues=2, messages=1, senders=1)),
 )  # fmt: skip
 LARGE = (

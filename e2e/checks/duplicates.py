@@ -118,7 +118,8 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
     if arrival.acked_ms is not None:
         # The client may know that the ack is stored: it asks by itself now and then.
         acked_ms = arrival.acked_ms
-        confirmed = confirmed or Confirmed(event.at_ms, event.who, event.offset, acked_ms)
+        unreported = Confirmed(event.at_ms, event.who, event.offset, acked_ms, reported=False)
+        confirmed = confirmed or unreported
         text = f"delivered again to {event.who}, which had acknowledged it at {acked_ms:.0f} ms"
     elif confirmed is not None:
         text = (

@@ -22,6 +22,7 @@ class Confirmed(NamedTuple):
     who: str
     offset: int
     acked_ms: float
+    reported: bool = True  # False: stored at an unknown time between `acked_ms` and `at_ms`
 
 
 Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped

@@ -120,7 +120,7 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     lost_ms = _emptied_ms(facts, state.reader, since_ms, now_ms if end is None else end.at_ms)
     if state.mode is Mode.HANDOVER and (end is None or not end.degraded):
         return ""
-    if lost_ms < confirmed.at_ms:  # it was stored later, on the present disk
+    if confirmed.reported and lost_ms < confirmed.at_ms:  # stored later, on the present disk
         lost_ms = inf
     if lost_ms == inf:
         if end is None:
@@ -132,7 +132,8 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     setup = facts.setups[-1]
     lease_ms = setup.lease_ms if setup.lease_ms >= 0 else LEASE_MS
     window_ms = setup.checkpoint_ms + lease_ms + _WRITES_MS
-    if _served_ms(facts, state.reader, confirmed.at_ms, over_ms) > window_ms:
+    stored_ms = confirmed.at_ms if confirmed.reported else confirmed.acked_ms
+    if _served_ms(facts, state.reader, stored_ms, over_ms) > window_ms:
         return ""
     return f"{state.reader} was lost at {over_ms:.0f} ms before it handed its offsets over"
 

@@ -269,6 +269,36 @@ def test_emptied_reader_may_claim_again_and_hand_over_less(
     assert kit.broken() == broken
 
 
+@pytest.mark.parametrize(
+    ("kind", "waits_ms", "broken"),
+    [
+        (FaultKind.DISK_EMPTY, 10, set()),
+        (FaultKind.KILL, 10, {Check.I5}),
+        (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),
+    ],
+)
+def test_unreported_ack_may_be_lost_with_its_reader_too(
+    kind: FaultKind, waits_ms: float, broken: set[Check]
+) -> None:
+    """Its member does not repeat it, so the reader has stored it before it was lost."""
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([0, 1, 2])
+    kit.ack([0, 1, 2])
+    kit.wait(waits_ms)
+    kit.fault(kind, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.serves(SLAVE, NONE)
+    kit.up(SLAVE, 0 if kind is FaultKind.DISK_EMPTY else None)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.hand_over()
+    kit.deliver([1])
+    assert kit.broken() == broken
+
+
 @pytest.mark.parametrize(("served_ms", "broken"), [(10, set()), (20_000, {Check.I5})])
 def test_reader_back_from_no_zookeeper_gets_time_to_checkpoint(
     served_ms: float, broken: set[Check]

@@ -48,10 +48,10 @@ def visible_end(
 def shown_end(
     chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, stored: int
 ) -> int:
-    """Return the end of what a broker may show of a segment of its group, its end known or not.
+    """Return the end of what a broker may show of a segment in its group, known end or not.
 
-    `held`: what all members are known to hold of the queue. `stored`: what this broker stores of
-    it, which need not reach a known end (K17).
+    `held`: the queue's end that all members are known to hold. `stored`: the queue's end in this
+    broker's journal, which need not reach a known end (K17).
     """
     if segment.end is None:
         return visible_end(chain, segment, queue, serving, held)

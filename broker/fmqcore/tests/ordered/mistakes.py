@@ -97,7 +97,7 @@ REPEATS_LOST: Final = f"""{SWITCHED_HELD}
     g2's slave is lost, its master goes on
     g2 links
     g2's slave is in sync
-"""  # 1 is in segment 1, and came again in segment 2, whose end nobody reaches now
+"""  # 1 is in segment 1, and came again in segment 2, whose end no member reaches now
 SHOWN: Final = f"""{OPENED}
     A sends 1
     g1 delivers 1
@@ -398,7 +398,7 @@ MISTAKES: Final = (
         TWO,
     ),
     Mistake(
-        "progress passes a known end that nobody reaches",
+        "progress passes a known end that no member reaches",
         lambda: Protocol(shown_end=_as_if_reached),
         Faults(expiries=1),
         REPEATS_LOST,

@@ -312,6 +312,18 @@ def test_unchanged_status_is_not_written() -> None:
     assert worth_writing(old, later, 1000, 1000 + SEEN_MS)
 
 
+def test_restarted_operator_leaves_a_fresh_status_as_it_is() -> None:
+    made = running()
+    old = made.body["status"]
+    made.now_ms += SEEN_MS - 1000
+    assert not worth_writing(old, seen_status(made), 0, made.now_ms)
+    made.now_ms += 2000
+    assert worth_writing(old, seen_status(made), 0, made.now_ms)
+    assert worth_writing(old | {"observedAt": "yesterday"}, seen_status(made), 0, made.now_ms)
+    made.now_ms -= 2 * SEEN_MS  # the clock of the operator before was ahead
+    assert worth_writing(old, seen_status(made), 0, made.now_ms)
+
+
 def test_fields_that_change_with_traffic_are_written_rarely() -> None:
     made = running()
     seen = made.seen()

@@ -17,7 +17,7 @@ from fmqoperator.api.status import (
     Memory,
     Phase,
 )
-from fmqoperator.api.times import as_text, of_text
+from fmqoperator.api.times import as_text, is_moment, of_text
 from fmqoperator.core import broker_trouble as trouble
 from fmqoperator.core import desired_config as wanted
 from fmqoperator.core import facts
@@ -106,13 +106,21 @@ def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 def worth_writing(
     old: Mapping[str, Any], new: Mapping[str, Any], last_write_ms: int, now_ms: int
 ) -> bool:
-    """Whether something differs; if only traffic or time, not too soon after the last write."""
+    """Whether something differs; if only traffic or time, not too soon after the last write.
+
+    `last_write_ms`: by this operator, 0 if there was none: then `old` tells when another one wrote,
+    so that a restart does not write all groups at once.
+    """
     if not patch(old, new):
         return False
     if patch(_steady(old), _steady(new)):
         return True
+    observed = str(old.get("observedAt", ""))
+    if not last_write_ms and is_moment(observed):
+        last_write_ms = of_text(observed)
     traffic = patch(undated(old), undated(new))
-    return now_ms - last_write_ms >= (COALESCE_MS if traffic else SEEN_MS)
+    age_ms = now_ms - last_write_ms  # negative: that clock was ahead
+    return age_ms < 0 or age_ms >= (COALESCE_MS if traffic else SEEN_MS)
 
 
 def undated(value: Mapping[str, Any]) -> Json:

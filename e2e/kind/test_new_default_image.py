@@ -1,4 +1,7 @@
-"""A new default image, by an upgrade of the chart: groups get it one after another."""
+"""A new default image, by an upgrade of the chart: groups get it one after another.
+
+Each group is a cluster of its own: groups of one cluster are restarted in turn for any reason.
+"""
 
 import time
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ def groups(installed: str, images: dict[str, str]) -> Iterator[list[Group]]:
     namespace = f"fmq-default-{time.time_ns() // 1_000_000_000 % 100_000}"
     made = [Group(f"d{n}", namespace, installed, images["broker"]) for n in range(3)]
     for group in made:
+        group.spec["cluster"] = group.name
         group.make()
     for group in made:
         group.wait_ready()

@@ -84,7 +84,7 @@ def test_order_is_kept_when_a_node_is_drained(chain: Chain, report: Report, role
             kubectl("uncordon", node)
         recorder.healed()
     assert chain.ordered["unknownEnds"] == []
-    assert _returns(recorder.ordered) == []
+    assert _returns(recorder.ordered) == [], "\n".join(chain.events("SegmentClosed"))
     assert "OrderedTopicsLeave" in group.events()
     assert "OrderedTopicsReturn" in group.events()
 
@@ -104,7 +104,7 @@ def test_order_is_kept_in_a_rolling_change(chain: Chain, report: Report) -> None
         recorder.healed()
     assert {group.status["master"] for group in chain.groups}.isdisjoint(masters), "all restarted"
     assert chain.ordered["unknownEnds"] == []
-    assert _returns(recorder.ordered) == []
+    assert _returns(recorder.ordered) == [], "\n".join(chain.events("SegmentClosed"))
     for group in chain.groups:
         assert len(group.messages("OrderedTopicsLeave")) > len(left[group.name]), group.name
         assert group.messages("OrderedTopicsStay") == []

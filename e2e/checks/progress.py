@@ -10,6 +10,7 @@ one meanwhile), nothing is known any more (`blurred`).
 
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 
 from e2e.history.client_events import Acked, Delivered, Nacked, Seeking, Skipped, Sought
@@ -153,7 +154,9 @@ class _Reading:
             case Acked():
                 self.acked_ever.add(event.offset)
                 if self.known and (event.who, event.offset) in self._got:
-                    self.acked[event.who].setdefault(event.offset, event.at_ms)
+                    acked = self.acked[event.who]
+                    if acked.get(event.offset, -inf) <= self.delivered[event.offset].at_ms:
+                        acked[event.offset] = event.at_ms  # of the latest delivery
                     self._counted.add((event.who, event.offset))
             case Nacked():
                 self.nacked.add(event.offset)

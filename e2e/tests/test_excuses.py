@@ -299,6 +299,30 @@ def test_unreported_ack_may_be_lost_with_its_reader_too(
     assert kit.broken() == broken
 
 
+def test_reader_lost_before_an_ack_does_not_excuse_it() -> None:
+    """The first ack was lost with the reader; the second went to a master that lost nothing."""
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([0, 1, 2])
+    kit.ack([0, 1, 2])
+    kit.wait(10)
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.serves(SLAVE, NONE)
+    kit.up(SLAVE, 0)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.hand_over()
+    kit.deliver([1])
+    assert kit.broken() == set()
+    kit.ack([1])
+    kit.wait(3_600_000)
+    kit.deliver([1])
+    assert kit.broken() == {Check.I5}
+
+
 @pytest.mark.parametrize(("served_ms", "broken"), [(10, set()), (20_000, {Check.I5})])
 def test_reader_back_from_no_zookeeper_gets_time_to_checkpoint(
     served_ms: float, broken: set[Check]

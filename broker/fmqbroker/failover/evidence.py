@@ -52,6 +52,7 @@ class Gatherer:
             held=terms.held,
             journal_epoch=journal.epoch,
             journal_end=journal.end,
+            settled_end=p.master.settled_end,
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
             may_lack=behind,
@@ -124,7 +125,9 @@ class Gatherer:
         group = self._parts.group
         state, reader = group.state.value, group.live.get(group.state.value.reader)
         there = reader is not None and reader.end >= state.max_delivered_position
-        if there or self._parts.journal.end >= state.max_delivered_position:
+        settled, journal = self._parts.master.settled_end, self._parts.journal
+        end = journal.end if settled is None else settled
+        if there or end >= state.max_delivered_position:
             self._lacking_since_ms = None
         elif self._lacking_since_ms is None:
             self._lacking_since_ms = self._clock.monotonic_ms()

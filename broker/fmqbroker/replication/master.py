@@ -318,6 +318,13 @@ class MasterReplication:
         sure = (state.isr | {state.reader}) - {self._me, ""}
         return sure or {m.id for m in self._group.config.slaves}
 
+    @property
+    def settled_end(self) -> Position | None:
+        """See `replication.view.MasterReplication`."""
+        if not self._epoch:
+            self._settled.look_back()
+        return self._settled.end if self._left_over() else None
+
     def _left_over(self) -> bool:
         return not self._epoch and self._settled.left_over()
 

@@ -85,6 +85,14 @@ class MasterReplication(Protocol):
         """
         ...
 
+    @property
+    def settled_end(self) -> Position | None:
+        """Where the journal ends but for a term that never stood; None = there is none in it.
+
+        Above it lies nothing that was there before: EPOCH and others of a try to open a term.
+        """
+        ...
+
     def require_on_disk(self, promised: Callable[[], Position]) -> None:
         """Let no slave join the in-sync set whose disk holds less than up to `promised()`."""
         ...

@@ -88,6 +88,10 @@ class MasterSide:
     def successors(self) -> frozenset[BrokerId]:
         return frozenset()
 
+    @property
+    def settled_end(self) -> Position | None:
+        return None
+
     def require_on_disk(self, _: object) -> None:
         pass
 

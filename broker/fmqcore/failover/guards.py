@@ -12,7 +12,7 @@ from fmqcore.failover.context import Case, Guard, newer_journals
 from fmqcore.failover.evidence import Remedy
 from fmqcore.failover.lost_journals import BEGIN_AGAIN
 from fmqcore.failover.term_rules import is_best, reads, record_term
-from fmqcore.ids import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
 from fmqcore.zk.group_state import Mode
 
@@ -180,9 +180,17 @@ def _record_in(case: Case) -> bool:
 def lacks_served(case: Case) -> bool:
     """Whether a reader of this takeover may have served records that this journal lacks.
 
-    The journal is a prefix of what it was before the crash, so comparing positions is enough.
+    What is settled is a prefix of what the journal was before the crash, so comparing positions is
+    enough. A term that this broker tried to open, in vain, lies above it: its batches take the
+    positions of what is missing.
     """
-    return case.evidence.journal_end < case.state.max_delivered_position
+    return kept_end(case) < case.state.max_delivered_position
+
+
+def kept_end(case: Case) -> Position:
+    """Return the end of what this journal kept of what was there before the crash."""
+    settled = case.evidence.settled_end
+    return case.evidence.journal_end if settled is None else settled
 
 
 def reader_wait_ms(case: Case) -> int:

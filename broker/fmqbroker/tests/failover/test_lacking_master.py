@@ -20,7 +20,8 @@ class Group:
         self.live: dict[BrokerId, LiveBroker] = {}
         self.end = Position(END)
         self.read_by(S)
-        parts: Any = SimpleNamespace(me=M, group=self, journal=self)
+        master = SimpleNamespace(settled_end=None)
+        parts: Any = SimpleNamespace(me=M, group=self, journal=self, master=master)
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         self._gatherer = Gatherer(parts, SimpleNamespace(), clock, "i")  # type: ignore[arg-type]
 

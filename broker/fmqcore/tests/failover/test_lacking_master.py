@@ -112,13 +112,21 @@ WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
         (51, SERVED_WAIT_MS, False, Action.WAIT),  # a person decides
     ],
 )
+@pytest.mark.parametrize("tried", [False, True])
 def test_how_long_a_reader_is_waited_for(
-    mode: Mode, max_delivered_position: int, gone_ms: int, lenient: bool, action: Action
+    mode: Mode,
+    max_delivered_position: int,
+    gone_ms: int,
+    lenient: bool,
+    action: Action,
+    tried: bool,
 ) -> None:
     facts = GONE | {"t": True, "lenient": lenient}
     known = replace(
         evidence(mode, facts), journal_end=Position(50), reader_gone_since_ms=NOW - gone_ms
     )
+    if tried:  # in vain: what it appended for that term is not what is missing
+        known = replace(known, journal_end=Position(999), settled_end=Position(50))
     stands = replace(state(mode, facts), max_delivered_position=Position(max_delivered_position))
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action

@@ -1,6 +1,6 @@
 """A new default image, by an upgrade of the chart: groups get it one after another.
 
-Each group is a cluster of its own: groups of one cluster are restarted in turn for any reason.
+Each group is its own cluster: groups of one cluster are restarted in turn for any reason.
 """
 
 import time

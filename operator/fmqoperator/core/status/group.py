@@ -108,7 +108,7 @@ def worth_writing(
 ) -> bool:
     """Whether something differs; if only traffic or time, not too soon after the last write.
 
-    `last_write_ms`: by this operator, 0 if there was none: then `old` has the time of another one's,
+    `last_write_ms`: by this operator, 0 if there was none: then `old` has another one's time,
     so that a restart does not write all groups at once.
     """
     if not patch(old, new):

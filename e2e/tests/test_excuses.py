@@ -240,6 +240,28 @@ def test_new_master_seen_late_may_have_given_the_ack() -> None:
         assert {c for c in kit.broken() if c is Check.I2} == broken
 
 
+def _read_by_a_slave() -> Kit:
+    """A slave that has three records serves the reads."""
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    return kit
+
+
+def _lose_and_hand_over(kit: Kit, kind: FaultKind, waits_ms: float) -> None:
+    """The reader ends, claims again and hands over; then the second record comes again."""
+    kit.wait(waits_ms)
+    kit.fault(kind, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.serves(SLAVE, NONE)
+    kit.up(SLAVE, 0 if kind is FaultKind.DISK_EMPTY else None)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.hand_over()
+    kit.deliver([1])
+
+
 @pytest.mark.parametrize(
     ("kind", "waits_ms", "broken"),
     [
@@ -252,20 +274,9 @@ def test_new_master_seen_late_may_have_given_the_ack() -> None:
 def test_emptied_reader_may_claim_again_and_hand_over_less(
     kind: FaultKind, waits_ms: float, broken: set[Check]
 ) -> None:
-    kit = Kit()
-    kit.produce(3)
-    kit.ends(SLAVE)
-    kit.take_over()
+    kit = _read_by_a_slave()
     kit.consume([0, 1, 2])
-    kit.wait(waits_ms)
-    kit.fault(kind, SLAVE)
-    kit.end(SLAVE, Ending.KILLED)
-    kit.serves(SLAVE, NONE)
-    kit.up(SLAVE, 0 if kind is FaultKind.DISK_EMPTY else None)
-    kit.epoch += 1
-    kit.state(Mode.SLAVE_CONSUME, SLAVE)  # it claims again
-    kit.hand_over()
-    kit.deliver([1])
+    _lose_and_hand_over(kit, kind, waits_ms)
     assert kit.broken() == broken
 
 
@@ -281,41 +292,19 @@ def test_unreported_ack_may_be_lost_with_its_reader_too(
     kind: FaultKind, waits_ms: float, broken: set[Check]
 ) -> None:
     """Its member does not repeat it, so the reader has stored it before it was lost."""
-    kit = Kit()
-    kit.produce(3)
-    kit.ends(SLAVE)
-    kit.take_over()
+    kit = _read_by_a_slave()
     kit.deliver([0, 1, 2])
     kit.ack([0, 1, 2])
-    kit.wait(waits_ms)
-    kit.fault(kind, SLAVE)
-    kit.end(SLAVE, Ending.KILLED)
-    kit.serves(SLAVE, NONE)
-    kit.up(SLAVE, 0 if kind is FaultKind.DISK_EMPTY else None)
-    kit.epoch += 1
-    kit.state(Mode.SLAVE_CONSUME, SLAVE)
-    kit.hand_over()
-    kit.deliver([1])
+    _lose_and_hand_over(kit, kind, waits_ms)
     assert kit.broken() == broken
 
 
 def test_reader_lost_before_an_ack_does_not_excuse_it() -> None:
     """The first ack was lost with the reader; the second went to a master that lost nothing."""
-    kit = Kit()
-    kit.produce(3)
-    kit.ends(SLAVE)
-    kit.take_over()
+    kit = _read_by_a_slave()
     kit.deliver([0, 1, 2])
     kit.ack([0, 1, 2])
-    kit.wait(10)
-    kit.fault(FaultKind.DISK_EMPTY, SLAVE)
-    kit.end(SLAVE, Ending.KILLED)
-    kit.serves(SLAVE, NONE)
-    kit.up(SLAVE, 0)
-    kit.epoch += 1
-    kit.state(Mode.SLAVE_CONSUME, SLAVE)
-    kit.hand_over()
-    kit.deliver([1])
+    _lose_and_hand_over(kit, FaultKind.DISK_EMPTY, 10)
     assert kit.broken() == set()
     kit.ack([1])
     kit.wait(3_600_000)

@@ -262,13 +262,23 @@ class OrderedAdmin:
             )
 
     def _ends(self, topic: TopicConfig, chain: Chain) -> PerQueue:
-        """Return the queues' ends that this broker and all its linked in-sync slaves hold."""
+        """Return the queues' ends that this broker and all its linked in-sync slaves hold.
+
+        Raises `Unavailable` while such a slave has not reported in this term what it holds: its
+        view says nothing is there, and an end there would lose what it acknowledged.
+        """
         held = self._journal.durable_end
         if self._gate.is_master():
             in_sync = self._group.state.value.isr
             links = self._replication.links.items()
-            linked = [link.durable_end for id, link in links if link.connected and id in in_sync]
-            held = min((held, *linked))
+            linked = {id: link for id, link in links if link.connected and id in in_sync}
+            silent = [id for id, link in linked.items() if link.epoch != self._journal.epoch]
+            if silent:
+                raise Unavailable(
+                    f"slave {', '.join(sorted(silent))} of group {self._broker_group} has linked "
+                    "again and not reported yet what it holds: release again in a moment"
+                )
+            held = min((held, *(link.durable_end for link in linked.values())))
         ends = (self._journal.committed_offset(topic.id, q, held) for q in range(chain.queues))
         return tuple(ends)
 

@@ -133,6 +133,7 @@ async def test_release_counts_linked_slaves_in_sync_too(tmp_path: Path, zookeepe
         await stage.rig.committed()
         link = stage.replication.links[SLAVE]
         link.connected, link.durable_end = True, Position(held)
+        link.epoch = stage.rig.journal.epoch
         stage.rig.gate.count_grants(lambda: 0)  # as of a master
         refused = await stage.release(1)
         assert refused.error.code == client_pb2.INVALID_ARGUMENT
@@ -141,6 +142,25 @@ async def test_release_counts_linked_slaves_in_sync_too(tmp_path: Path, zookeepe
             in refused.error.message
         )
         link.connected = False
+        reply = await stage.release(1)
+        assert chain_from_json(reply.topic.chain).segments[0].end == (3,)
+
+
+async def test_release_waits_for_the_report_of_a_slave_that_came_back(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    async with staged(tmp_path, zookeeper) as stage:
+        stage.rig.group.state = replace_isr(stage.rig.group.state)
+        stage.rig.produce(0, b"1", b"2", b"3", topic=CHANGES.id)
+        await stage.rig.committed()
+        stage.rig.gate.count_grants(lambda: 0)  # as of a master
+        stage.replication.links[SLAVE] = LinkView(connected=True)  # linked, no ack yet
+        for accepts_loss in (False, True):
+            refused = await stage.release(1, accepts_loss=accepts_loss)
+            assert refused.error.code == client_pb2.UNAVAILABLE
+            assert "has linked again and not reported yet" in refused.error.message
+        link = stage.replication.links[SLAVE]
+        link.epoch, link.durable_end = stage.rig.journal.epoch, stage.rig.journal.end
         reply = await stage.release(1)
         assert chain_from_json(reply.topic.chain).segments[0].end == (3,)
 

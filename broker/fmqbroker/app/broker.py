@@ -224,6 +224,7 @@ class _Parts:
             ports.coordination,
             journal,
             self._commit,
+            self._visible,
             self._gate,
             group,
             view,

@@ -7,6 +7,7 @@ from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.registry import GroupTable
+from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.append import OrderedAppend
 from fmqbroker.ordered.chain_cache import ChainCache
@@ -49,6 +50,7 @@ class OrderedParts:
         coordination: Coordination,
         journal: Journal,
         commit: CommitFrontier,
+        visible: Visible,
         gate: Gate,
         group: GroupStore,
         view: ClusterView,
@@ -82,7 +84,7 @@ class OrderedParts:
             name,
             gate,
             copies,
-            journal.next_offset,
+            visible,
             self._holdings.held_end,
             self._ends.changed,
         )

@@ -3,16 +3,18 @@
 Ordinary topics have none: their queues can be read from the beginning to the commit end. Of an
 ordered topic, the chain decides (`fmqcore.ordered.delivery`): the segment that the group's head
 names, if it lies in this broker group, from what no earlier segment delivers up to its known end,
-as far as it is stored here; of an open segment as far as all members hold it. Asked of the cached
-chain at each pull, without any I/O. A stale chain is safe: heads pass only what is done, and a
-known end rises only by a release. But a stale *open* segment is not, as another term may have
-sealed it lower. So a consumer group comes into memory, in each term, after a read of the chain as
-it is in that term (`subscriptions.py`).
+as far as readers may see the journal here; of an open segment as far as all members hold it. Asked
+of the cached chain at each pull, without any I/O. A stale chain is safe: heads pass only what is
+done, a known end never rises, and no record is appended above a lowered one before this broker has
+read of it. But a stale *open* segment is not, as another term may have sealed it lower. So a
+consumer group comes into memory, in each term, after a read of the chain as it is in that term
+(`subscriptions.py`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from fmqbroker.consume.visible import Visible
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.runtime.notifier import Signal
@@ -31,9 +33,6 @@ from fmqcore.zk.topic import TopicConfig
 
 HeldEnd = Callable[[TopicId, int], int | None]
 """The end of a queue that every configured member is known to hold; None = not known."""
-
-StoredEnd = Callable[[TopicId, int], int]
-"""One past the newest offset of a queue in this broker's journal."""
 
 _TRIES: Final = 10
 
@@ -86,7 +85,7 @@ class ChainReads:
         broker_group: GroupName,
         gate: Gate,
         copies: ChainCopies,
-        stored_end: StoredEnd,
+        visible: Visible,
         held_end: HeldEnd = lambda _topic, _queue: None,
         held_changed: Sequence[Signal] = (),
     ) -> None:
@@ -97,7 +96,7 @@ class ChainReads:
         self._cache = cache
         self._gate = gate
         self._copies = copies
-        self._stored_end = stored_end
+        self._visible = visible
         self._held_end = held_end
 
     # ---- cached
@@ -123,8 +122,9 @@ class ChainReads:
             return Window(0, Offset(0), Offset(0), "it starts again: `GroupTable.follow_start`")
         visible, segment = 0, None if heads is None else chain.segment(heads[queue])
         if segment is not None and segment.group == self.broker_group:
-            held, stored = self._held_end(topic_id, queue), self._stored_end(topic_id, queue)
-            visible = shown_end(chain, segment, queue, self._serving(), held, stored)
+            held = self._held_end(topic_id, queue) if segment.end is None else None
+            readable = self._visible.queue(topic_id, queue).end
+            visible = shown_end(chain, segment, queue, self._serving(), held, readable)
         return window(chain, subscription, queue, self.broker_group, progress.floor, visible)
 
     def since_start(

@@ -17,7 +17,7 @@ from fmqcore.zk.chain import Chain, PerQueue, Segment
 class Window:
     """Offsets of one queue that may be delivered: from `first` up to, and not including, `end`.
 
-    K17: what is below `first` counts as done, so it never passes what is stored here, nor what
+    K17: what is below `first` counts as done, so it never passes what can be read here, nor what
     members are known to hold of an open segment: offsets above may come to be those of a later
     segment. A known end may be too high, too, until its group lowers it (ADR 0072).
     """
@@ -46,16 +46,16 @@ def visible_end(
 
 
 def shown_end(
-    chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, stored: int
+    chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, readable: int
 ) -> int:
     """Return the end of what a broker may show of a segment in its group, known end or not.
 
-    `held`: the queue's end that all members are known to hold. `stored`: the queue's end in this
-    broker's journal, which need not reach a known end (K17).
+    `held`: the queue's end that all members are known to hold. `readable`: the queue's end as this
+    broker's readers may see its journal, which need not reach a known end (K17).
     """
     if segment.end is None:
         return visible_end(chain, segment, queue, serving, held)
-    return stored
+    return readable
 
 
 def window(
@@ -99,7 +99,10 @@ def _missing(segment: Segment, queue: int, end: int) -> str:
     if segment.end_unknown:
         return "its end is unknown: a member has to come back"
     if segment.end is not None and end < segment.end[queue]:
-        return "its last records are not stored here: a member has to come back"
+        return (
+            "its last records cannot be read here: a member with them has to come back, or the "
+            "group, once it is whole, ends the segment before them"
+        )
     return ""
 
 

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fmqadapters.process.clock import SystemClock
@@ -50,11 +51,9 @@ class Broker:
         self.caught_up = Signal()  # `held` may have risen
         self.copies = lone_copies(self.cache, group)
         parts = (self.cache, group, self.rig.gate, self.copies)
-        self.chains = ChainReads(*parts, self._stored_end, self._held_end, [self.caught_up])
+        visible: Any = SimpleNamespace(queue=lambda *place: self.rig.visible.queue(*place))
+        self.chains = ChainReads(*parts, visible, self._held_end, [self.caught_up])
         self.rig.chains = self.chains
-
-    def _stored_end(self, topic_id: TopicId, queue: int) -> int:
-        return self.rig.journal.next_offset(topic_id, queue)
 
     def _held_end(self, _topic: TopicId, _queue: int) -> int | None:
         return self.held

@@ -189,6 +189,27 @@ async def test_acked_segment_is_finished_if_nothing_can_be_stored(
         assert floors(done) == {}, "no head of this group is at an end"
 
 
+async def test_repeats_not_readable_here_do_not_count_as_done(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    """K17: a stored record that is not committed may be lost, and its offset used again."""
+    repeated = Segment(2, OPEN.groups[1].group, 1, (1,), (0,), end=(3,))
+    last = Segment(3, OPEN.groups[0].group, 1, (4,), (3,))
+    segments = (ENDED.segments[0], repeated, last)
+    chain = replace(READ, segments=segments, heads=(("app", (2,)),))
+    async with staged(tmp_path, zookeeper, chain) as stage:
+        two = stage.two
+        two.rig.hold_commit = True
+        two.produce(b"1", b"2", b"3")
+        async with reading(two) as consumer:
+            await settled(two)
+            group = two.rig.fetch.groups.get("app", CHANGES.id)
+            assert group is not None and group.progress[0].floor == 0
+            two.rig.commit.advance(two.rig.journal.end, two.rig.journal.end)
+            await until(lambda: two.floor() == 3, "done")
+            assert offsets(consumer) == [], "segment 1 delivers them"
+
+
 async def test_head_elsewhere_delivers_nothing_here(tmp_path: Path, zookeeper: str) -> None:
     async with staged(tmp_path, zookeeper, replace(LONG, heads=(("app", (2,)),))) as stage:
         one, two = stage.one, stage.two

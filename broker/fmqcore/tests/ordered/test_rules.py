@@ -138,7 +138,7 @@ def test_progress_never_passes_a_known_end_above_what_is_stored(stored: int, exp
     visible = shown_end(chain, ended, 0, Serving.MASTER, None, stored)
     shown = window(chain, "app", 0, G2, 0, visible)
     assert (shown.first, shown.end) == (min(2, expected), expected)
-    assert ("not stored here" in shown.reason) is (expected < 3)
+    assert ("cannot be read here" in shown.reason) is (expected < 3)
 
 
 def test_nothing_is_shown_elsewhere_or_after_an_unknown_end() -> None:

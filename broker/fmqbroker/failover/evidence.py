@@ -9,7 +9,7 @@ from fmqbroker.failover.transitions import Parts, Terms
 from fmqbroker.replication.view import LinkView
 from fmqcore.failover.evidence import Evidence, Link
 from fmqcore.failover.term_rules import granted_until, record_term
-from fmqcore.ids import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 
@@ -39,7 +39,7 @@ class Gatherer:
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
-        behind = journal.doubts.lacks
+        behind, kept_end = journal.doubts.lacks, p.master.kept_end()
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -52,7 +52,7 @@ class Gatherer:
             held=terms.held,
             journal_epoch=journal.epoch,
             journal_end=journal.end,
-            settled_end=p.master.settled_end,
+            kept_end=kept_end,
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
             may_lack=behind,
@@ -71,7 +71,7 @@ class Gatherer:
             links=self._links(),
             record=None if received is None else received.record,
             reader_gone_since_ms=self._reader_gone_since_ms(),
-            lacking_since_ms=self._lacking_ms(),
+            lacking_since_ms=self._lacking_ms(kept_end),
         )
 
     def _other_policy(self) -> bool:
@@ -117,7 +117,7 @@ class Gatherer:
             self._reader_gone = (state.reader, self._clock.monotonic_ms())
         return self._reader_gone[1]
 
-    def _lacking_ms(self) -> int | None:
+    def _lacking_ms(self, kept_end: Position) -> int | None:
         """Return since when the broker has waited for a reader that has a longer journal.
 
         It waits while its journal lacks what readers may have served, and no live reader has it.
@@ -125,9 +125,7 @@ class Gatherer:
         group = self._parts.group
         state, reader = group.state.value, group.live.get(group.state.value.reader)
         there = reader is not None and reader.end >= state.max_delivered_position
-        settled, journal = self._parts.master.settled_end, self._parts.journal
-        end = journal.end if settled is None else settled
-        if there or end >= state.max_delivered_position:
+        if there or kept_end >= state.max_delivered_position:
             self._lacking_since_ms = None
         elif self._lacking_since_ms is None:
             self._lacking_since_ms = self._clock.monotonic_ms()

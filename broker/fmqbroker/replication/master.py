@@ -318,12 +318,11 @@ class MasterReplication:
         sure = (state.isr | {state.reader}) - {self._me, ""}
         return sure or {m.id for m in self._group.config.slaves}
 
-    @property
-    def settled_end(self) -> Position | None:
+    def kept_end(self) -> Position:
         """See `replication.view.MasterReplication`."""
         if not self._epoch:
             self._settled.look_back()
-        return self._settled.end if self._left_over() else None
+        return self._settled.end if self._left_over() else self._journal.end
 
     def _left_over(self) -> bool:
         return not self._epoch and self._settled.left_over()

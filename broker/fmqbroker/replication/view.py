@@ -85,9 +85,8 @@ class MasterReplication(Protocol):
         """
         ...
 
-    @property
-    def settled_end(self) -> Position | None:
-        """Where the journal ends but for a term that never stood; None = there is none in it.
+    def kept_end(self) -> Position:
+        """Return where the journal ends without the batches of a term that never stood.
 
         Above it lies nothing that was there before: EPOCH and others of a try to open a term.
         """

@@ -76,6 +76,7 @@ class MasterSide:
         self.changed = Signal()
         self.reported = Signal()
         self.epoch = Epoch(0)
+        self.journal: Journal
 
     def open_for(self, epoch: Epoch) -> None:
         self.epoch = epoch
@@ -88,9 +89,8 @@ class MasterSide:
     def successors(self) -> frozenset[BrokerId]:
         return frozenset()
 
-    @property
-    def settled_end(self) -> Position | None:
-        return None
+    def kept_end(self) -> Position:
+        return self.journal.end
 
     def require_on_disk(self, _: object) -> None:
         pass
@@ -173,6 +173,7 @@ class Node:
         disk = FileDisk(self.settings.data_dir)
         self.session = ZooKeeperSession(await self.proxy.mend(), timeout_ms=SESSION_MS)
         self.journal = await Journal.open(disk, self.settings, clock, self.life)
+        self.master.journal = self.journal
         try:
             await self.session.start(GENEROUS_S)
             self.group = GroupStore(self.session, clock, CLUSTER, GROUP, self.me)

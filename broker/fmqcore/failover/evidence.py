@@ -87,8 +87,8 @@ class Evidence:
     held: Epoch = Epoch(0)  # the term that this broker opened and still holds; 0 = none
     journal_epoch: Epoch = Epoch(0)
     journal_end: Position = Position(0)
-    # the same without the batches of a term that never stood; None = there are none
-    settled_end: Position | None = None
+    # the same without the batches of a term that never stood
+    kept_end: Position = Position(0)
     has_records: bool = False
     stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since

@@ -180,17 +180,11 @@ def _record_in(case: Case) -> bool:
 def lacks_served(case: Case) -> bool:
     """Whether a reader of this takeover may have served records that this journal lacks.
 
-    What is settled is a prefix of what the journal was before the crash, so comparing positions is
+    What was kept is a prefix of what the journal was before the crash, so comparing positions is
     enough. A term that this broker tried to open, in vain, lies above it: its batches take the
     positions of what is missing.
     """
-    return kept_end(case) < case.state.max_delivered_position
-
-
-def kept_end(case: Case) -> Position:
-    """Return the end of what this journal kept of what was there before the crash."""
-    settled = case.evidence.settled_end
-    return case.evidence.journal_end if settled is None else settled
+    return case.evidence.kept_end < case.state.max_delivered_position
 
 
 def reader_wait_ms(case: Case) -> int:

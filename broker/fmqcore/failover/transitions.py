@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fmqcore.failover.context import Case, next_epoch
-from fmqcore.failover.guards import kept_end, lacks_served, successor
+from fmqcore.failover.guards import lacks_served, successor
 from fmqcore.ids import BrokerId, Position
 from fmqcore.zk.group_state import GroupState, Mode
 
@@ -139,7 +139,7 @@ def _with_reason(case: Case, state: GroupState) -> GroupState:
         return state
     max_delivered_position = case.state.max_delivered_position
     reason = (
-        f"{state.reason}; what may have been shown from {kept_end(case)} to "
+        f"{state.reason}; what may have been shown from {case.evidence.kept_end} to "
         f"{max_delivered_position} "
         "is in no journal that is there: it was not acknowledged, and it is taken back"
     )

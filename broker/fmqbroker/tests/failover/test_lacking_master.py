@@ -20,8 +20,7 @@ class Group:
         self.live: dict[BrokerId, LiveBroker] = {}
         self.end = Position(END)
         self.read_by(S)
-        master = SimpleNamespace(settled_end=None)
-        parts: Any = SimpleNamespace(me=M, group=self, journal=self, master=master)
+        parts: Any = SimpleNamespace(me=M, group=self)
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         self._gatherer = Gatherer(parts, SimpleNamespace(), clock, "i")  # type: ignore[arg-type]
 
@@ -35,7 +34,7 @@ class Group:
 
     def lacking_since_ms(self, now_ms: int) -> int | None:
         self.now_ms = now_ms
-        return self._gatherer._lacking_ms()
+        return self._gatherer._lacking_ms(self.end)
 
 
 def test_lacking_master_waits_from_the_moment_its_source_is_away() -> None:

@@ -111,6 +111,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
         journal_epoch=Epoch(0 if mode is Mode.NEW or f.get("emptied") else _journal_epoch(f)),
         journal_end=Position(1),
+        kept_end=Position(1),
         has_records=f.get("records", False),
         stopping=f.get("stopping", False),
         may_lack=f.get("unclean", False) or f.get("both", False),

@@ -123,10 +123,10 @@ def test_how_long_a_reader_is_waited_for(
 ) -> None:
     facts = GONE | {"t": True, "lenient": lenient}
     known = replace(
-        evidence(mode, facts), journal_end=Position(50), reader_gone_since_ms=NOW - gone_ms
+        evidence(mode, facts), kept_end=Position(50), reader_gone_since_ms=NOW - gone_ms
     )
     if tried:  # in vain: what it appended for that term is not what is missing
-        known = replace(known, journal_end=Position(999), settled_end=Position(50))
+        known = replace(known, journal_end=Position(999))
     stands = replace(state(mode, facts), max_delivered_position=Position(max_delivered_position))
     decision = decide(M, config(facts), stands, known, NOW, PARAMS)
     assert decision.action is action

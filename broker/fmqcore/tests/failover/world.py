@@ -207,6 +207,7 @@ def decision_of(
         held=Epoch(held),
         stopping=stopping,
         journal_end=Position(1),
+        kept_end=Position(1),
         journal_epoch=Epoch(b.view.epoch if i == master and not b.view.base else 1),
         upstream_connected=linked,
         upstream_caught_up=linked,

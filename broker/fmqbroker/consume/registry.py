@@ -31,7 +31,7 @@ from fmqbroker.runtime.slices import STEPS, Slices
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.serving.gate import Gate
 from fmqcore.batch.offset_entry import OffsetKey
-from fmqcore.errors import FmqError, NoPermission, UnknownTopic
+from fmqcore.errors import FmqError, NoPermission, Unavailable, UnknownTopic
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
 from fmqcore.ordered.delivery import floor_since_start
 from fmqcore.turns import emptying
@@ -44,6 +44,8 @@ from fmqproto.v1 import client_pb2
 IDLE_MS: Final = 5 * 60 * 1000
 """Time for which a group without sessions is kept in memory."""
 _MOST_EPOCH_ENDS: Final = 10_000
+_START_S: Final = 2
+"""Seconds for which an opening waits until its start is stored, before it is refused with why."""
 
 _log = structlog.get_logger()
 
@@ -203,8 +205,16 @@ class GroupTable(QueueMoments):
         return opening_note(*known, name, topic.id, new=new, temporary=temporary)
 
     async def _await_start(self, group: ConsumerGroup) -> None:
+        """Return once the group's start is stored. Raises `Unavailable` if that takes long."""
         try:
-            await self.stored()
+            async with asyncio.timeout(_START_S):
+                await self.stored()
+        except TimeoutError:
+            cause = self._offsets.unmet_reason or "that takes long"
+            raise Unavailable(
+                f"where consumer group {group.name} starts on {group.topic} is not stored yet "
+                f"({cause}): it opens once it is; open again"
+            ) from None
         finally:
             self.idle(group)  # if no session joins it
         self._require_known(group)

@@ -111,6 +111,11 @@ class OffsetStore(KnownProgress):
         """The epoch of the term in which entries are kept here."""
         return self._epoch
 
+    @property
+    def unmet_reason(self) -> str | None:
+        """Why no entry can be committed now, the policy's; None while it can be met."""
+        return self._commit.unwritable_reason
+
     def _tables(self) -> Sequence[ProgressTable]:
         stored = self._journal.state.offsets
         return (self._round.entries, self._writing.entries, self._takeover, stored)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from fmqbroker.consume import service
+from fmqbroker.consume import registry, service
 from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
@@ -28,7 +28,7 @@ from fmqbroker.tests.consume_harness import (
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.assignment import REJOIN_MS
 from fmqcore.errors import ErrorCode
-from fmqcore.ids import GroupName, Offset, Permission, TopicId
+from fmqcore.ids import GroupName, Offset, Permission, Position, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
@@ -394,3 +394,24 @@ async def test_group_at_latest_opens_after_its_start_is_stored(
                 consumer = await each
                 assert consumer.opened is not None
                 assert consumer.opened.error.code == client_pb2.NO_PERMISSION
+
+
+async def test_opening_says_why_its_start_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a consumer that starts at the latest message waits for a slave without a word."""
+    monkeypatch.setattr(registry, "_START_S", 0.05)
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"before")
+        await rig.committed()
+        with commit_held(rig):
+            rig.commit.refuse("0 of 1 slaves in sync", Position(0))
+            async with consuming(rig, "a", start=client_pb2.START_LATEST) as refused:
+                assert refused.opened is not None
+                assert refused.opened.error.code == client_pb2.UNAVAILABLE
+                assert "starts on orders is not stored yet (0 of 1" in refused.opened.error.message
+            rig.produce(0, b"after")
+        rig.commit.accept()
+        async with consuming(rig, "a", start=client_pb2.START_LATEST) as consumer:
+            await until(lambda: consumer.got)
+            assert [v for _, _, v, _ in consumer.values()] == [b"after"], "it starts where it would"

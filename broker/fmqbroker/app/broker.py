@@ -61,6 +61,7 @@ T = TypeVar("T")
 _log = structlog.get_logger()
 
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
+_SENDERS_S: Final = 1  # and a sender of an ordered topic may take a place at another broker
 _GRACE_S: Final = 0.1  # and what was sent may still be read
 _LOG_S: Final = 5.0  # how often the wait for ZooKeeper is logged
 _RETRY_S: Final = 1.0
@@ -390,7 +391,11 @@ class _Parts:
                 await self._ports.lifecycle.stopping.wait()
                 _log.info("stopping")
                 health.stage = "stopping"
-                await asyncio.gather(self._produce.drain(_DRAIN_S), self._fetch.drain(_DRAIN_S))
+                await asyncio.gather(
+                    self._produce.drain(_DRAIN_S),
+                    self._fetch.drain(_DRAIN_S),
+                    self._ordered.sessions.drain(_SENDERS_S),
+                )
                 self._departure.stopping.set()
                 await failover
                 await server.close(_GRACE_S)

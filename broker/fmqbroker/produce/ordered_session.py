@@ -8,6 +8,10 @@ Its batches go to `ordered/append.py`: only the master of the open segment's gro
 The session ends once a later sender is active (SENDER_FENCED) or its place is lost (UNAVAILABLE):
 its last message has the error, and the client closes the stream. A batch that then waits for its
 ack may be stored: the next sender learns which record is the last.
+
+Order of effects at an orderly stop: each session with a place gets NO_PERMISSION, the client takes
+a place at another broker, then closes the stream, and only then is the place here given up. So the
+role does not go to the sender that is next in line.
 """
 
 import asyncio
@@ -75,6 +79,21 @@ class OrderedSessions:
         self.caller = caller
         self.append = append
         self.term = term
+        self.stopping = False
+        self.ending = Signal()  # `stopping` was set
+        self._places = 0  # sessions with a place in the line
+        self._left = Signal()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Ask all senders with a place here to take another one; wait until they have left."""
+        self.stopping = True
+        self.ending.notify()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._places:
+                    await self._left.wait()
+        except TimeoutError:
+            _log.warning("stopping_with_senders", senders=self._places)
 
     @asynccontextmanager
     async def opened(
@@ -98,9 +117,12 @@ class OrderedSessions:
             )
             await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.term()))
             _log.info("sender_opened", topic=topic.name, sender=sender.id, peer=stream.peer)
+            self._places += sender.own
             try:
                 yield OrderedSession(self, stream, sender, host)
             finally:
+                self._places -= sender.own
+                self._left.notify()
                 _log.info("sender_closed", topic=topic.name, sender=sender.id)
 
 
@@ -222,6 +244,10 @@ class OrderedSession:
         while self._reading or self._batches.bytes:
             acks, news = self._batches.take_due(), self._news
             self._count()
+            if self._sessions.stopping and self._sender.own and not self._batches.bytes:
+                self._over = self._over or errors.NoPermission(
+                    "this broker is stopping: take a place at another broker"
+                )
             if self._over is not None:
                 await self._end(self._over, acks)
                 return
@@ -232,7 +258,7 @@ class OrderedSession:
                 )
                 await self._stream.send(reply)
             else:
-                signals = (self._queued, *self._batches.signals)
+                signals = (self._queued, self._sessions.ending, *self._batches.signals)
                 await wait_any(*signals, timeout_s=self._batches.wait_s())
 
     async def _end(self, error: FmqError, acks: list[client_pb2.ProduceAck]) -> None:

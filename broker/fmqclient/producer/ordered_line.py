@@ -2,7 +2,8 @@
 
     dial → open (the broker makes a node) → [roles in] ∥ [heartbeats, reports out] ∥ watch
       ↑                                                                              │
-      └──────────────── lost: ask again, behind all who wait by then ←───────────────┘
+      ├──────────────── lost: ask again, behind all who wait by then ←───────────────┤
+      └──────── its broker stops: take another place, then leave this one ←──────────┘
 
 The place lives as long as this session, and a broker drops a silent one. So heartbeats do not wait
 for anything, and brokers outside of the group that takes the sends are preferred: such a place is
@@ -22,7 +23,14 @@ from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.ordered_state import OrderedState, Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
-from fmqcore.errors import FmqError, InvalidArgument, Unavailable, UnknownTopic, error_of
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    NoPermission,
+    Unavailable,
+    UnknownTopic,
+    error_of,
+)
 from fmqcore.routing import BrokerRoute
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
@@ -34,6 +42,10 @@ HEARTBEAT_MS: Final = 3000
 """Where a broker names no other."""
 
 _log = logging.getLogger("fmqclient")
+
+
+class _BrokerStops(NoPermission):
+    """The place's broker stops: it keeps the place until this side has closed the stream."""
 
 
 async def ordered_topic(routes: Routes, topic: str) -> TopicConfig:
@@ -84,6 +96,7 @@ class Line:
         self._report: Report | None = None
         self._wake = asyncio.Event()
         self._unknown_since_ms = 0
+        self._left: Stream | None = None  # its broker stops, and keeps the place for a moment
 
     def report(self, report: Report) -> None:
         """Send a report over the present session."""
@@ -103,15 +116,26 @@ class Line:
                 self._routes.request_refresh()
                 await backoff.wait()
                 continue
-            started_ms = self._clock.monotonic_ms()
-            try:
-                await self._keep(stream)
             finally:
-                stream.cancel()
+                self._leave()
+            started_ms, moves = self._clock.monotonic_ms(), False
+            try:
+                moves = await self._keep(stream)
+            finally:
+                self._left = stream
+                if not moves:
+                    self._leave()
             if self._clock.monotonic_ms() - started_ms > self._beat_ms:
                 backoff.reset()
             self._routes.request_refresh()
-            await backoff.wait()
+            if not moves:
+                await backoff.wait()
+
+    def _leave(self) -> None:
+        """Give up the earlier place, if its broker keeps one still."""
+        stream, self._left = self._left, None
+        if stream is not None:
+            stream.cancel()
 
     async def _require_topic(self, error: FmqError) -> None:
         """Raise `UnknownTopic` if the topic in which this sender has had a place was deleted.
@@ -185,12 +209,15 @@ class Line:
 
     # ---- the session
 
-    async def _keep(self, stream: Stream) -> None:
+    async def _keep(self, stream: Stream) -> bool:
+        """Return once the place is lost; True: its broker stops, and still keeps it."""
         self._heard_ms = self._clock.monotonic_ms()
         self._report = None
         self._state.session_opened()
         try:
             await until_one_fails(self._receive(stream), self._send(stream), self._probe())
+        except _BrokerStops:
+            return True
         except FmqError as error:
             cause = error.error if isinstance(error, CallRefused) else error
             await self._require_topic(cause)
@@ -210,6 +237,8 @@ class Line:
             if reply.HasField("sender_state"):
                 self._learned(reply.sender_state)
             if reply.HasField("error"):  # the broker waits until this side closes the stream
+                if reply.error.code == client_pb2.NO_PERMISSION:
+                    raise _BrokerStops(reply.error.message)
                 raise error_of(reply.error.code, reply.error.message)
         raise TransportError(f"{self._address} ended the session")
 

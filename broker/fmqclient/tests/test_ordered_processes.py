@@ -98,6 +98,32 @@ async def test_loss_of_a_broker_is_a_pause_or_resumed(running: DevCluster, numbe
         assert [m.value for m in messages] == [b"%d" % n for n in range(1, count + 1)]
 
 
+async def test_sender_keeps_its_role_while_its_broker_stops(running: DevCluster) -> None:
+    """It takes a place at another broker before the first one goes: the next in line waits on."""
+    async with fmqclient.connect(running.url) as client:
+        await created(client)
+        async with client.ordered_producer(TOPIC, name="copier") as p:
+            second = client.ordered_producer(TOPIC, name="other")
+            entering = asyncio.create_task(second.__aenter__())
+            while "first in line" not in second.waits_for:
+                await asyncio.sleep(0.02)
+            assert (await p.send(b"0")).segment == 1
+            for n in range(3):
+                assert p._line is not None
+                broker = next(
+                    b for b, plan in running.brokers.items() if plan.listen == p._line._address
+                )
+                assert await running.stop_broker(broker)
+                assert (await p.send(b"%d" % (n + 1))).sequence == n + 2
+                assert p._state.epoch == 1, "no other sender had the role"
+                running.start_broker(broker)
+                await running.wait_healthy()
+            assert not entering.done()
+        await entering
+        assert second.last[0].value == b"3"
+        await second.close()
+
+
 async def test_other_programs_take_the_role_in_turn(running: DevCluster, tmp_path: Path) -> None:
     """The command, the example, and the blocking client, one after the other."""
     environment = {**os.environ, "FMQ_BROKERS": running.url}

@@ -60,8 +60,8 @@ from fmqport.transport import Server, Transport
 T = TypeVar("T")
 _log = structlog.get_logger()
 
+_SENDERS_S: Final = 3  # an orderly stop: senders of ordered topics take places at other brokers
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
-_SENDERS_S: Final = 1  # and a sender of an ordered topic may take a place at another broker
 _GRACE_S: Final = 0.1  # and what was sent may still be read
 _LOG_S: Final = 5.0  # how often the wait for ZooKeeper is logged
 _RETRY_S: Final = 1.0
@@ -391,11 +391,8 @@ class _Parts:
                 await self._ports.lifecycle.stopping.wait()
                 _log.info("stopping")
                 health.stage = "stopping"
-                await asyncio.gather(
-                    self._produce.drain(_DRAIN_S),
-                    self._fetch.drain(_DRAIN_S),
-                    self._ordered.sessions.drain(_SENDERS_S),
-                )
+                await self._ordered.sessions.drain(_SENDERS_S)  # it serves on meanwhile
+                await asyncio.gather(self._produce.drain(_DRAIN_S), self._fetch.drain(_DRAIN_S))
                 self._departure.stopping.set()
                 await failover
                 await server.close(_GRACE_S)

@@ -105,8 +105,10 @@ class OrderedSessions:
     ) -> AsyncIterator["OrderedSession"]:
         """Give the sender its place, answer `open`, and yield the session, which is to be run.
 
-        Raises what `Senders.standing` raises.
+        Raises `NoPermission` if the broker is stopping, and what `Senders.standing` raises.
         """
+        if self.stopping and not request.open.sender.sender_id:
+            raise errors.NoPermission("this broker is stopping: ask for the routes again")
         async with self.senders.standing(topic, request.open.sender) as sender:
             opened = client_pb2.ProduceOpened(
                 max_batch_bytes=self.settings.max_payload_bytes,

@@ -96,7 +96,7 @@ class Line:
         self._report: Report | None = None
         self._wake = asyncio.Event()
         self._unknown_since_ms = 0
-        self._left: Stream | None = None  # its broker stops, and keeps the place for a moment
+        self._stream: Stream | None = None  # of the newest place, also while its broker stops
 
     def report(self, report: Report) -> None:
         """Send a report over the present session."""
@@ -105,6 +105,12 @@ class Line:
 
     async def run(self) -> None:
         """Keep a place in line; ask for another when it is lost. Raises what lasts."""
+        try:
+            await self._run()
+        finally:
+            self._leave()
+
+    async def _run(self) -> None:
         backoff = Backoff(self._clock)
         while True:
             try:
@@ -116,24 +122,18 @@ class Line:
                 self._routes.request_refresh()
                 await backoff.wait()
                 continue
-            finally:
+            self._leave()  # an earlier one, whose broker stops
+            self._stream, started_ms = stream, self._clock.monotonic_ms()
+            if not await self._keep(stream):
                 self._leave()
-            started_ms, moves = self._clock.monotonic_ms(), False
-            try:
-                moves = await self._keep(stream)
-            finally:
-                self._left = stream
-                if not moves:
-                    self._leave()
             if self._clock.monotonic_ms() - started_ms > self._beat_ms:
                 backoff.reset()
             self._routes.request_refresh()
-            if not moves:
-                await backoff.wait()
+            await backoff.wait()
 
     def _leave(self) -> None:
-        """Give up the earlier place, if its broker keeps one still."""
-        stream, self._left = self._left, None
+        """Give up the newest place."""
+        stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
 

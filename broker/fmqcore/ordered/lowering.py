@@ -1,8 +1,10 @@
 """Ends a segment earlier: where its group ends, if that does not reach the segment's end. Pure.
 
 What lay above was sent again into a later segment, unless `loses` finds otherwise. What a
-subscription has finished above the new end comes again there: `Segment.passed` keeps it from being
-delivered twice.
+subscription is known to have finished above the new end is not delivered again there:
+`Segment.passed` keeps its number. That is known of a subscription that has left the segment. Of one
+that still reads it, only progress that is left counts: a master that opens without records of a
+lost reader cuts progress to its journal (`merge.within`), so what was finished above comes twice.
 """
 
 from collections.abc import Collection, Mapping
@@ -67,7 +69,7 @@ def only_consumed(chain: Chain) -> bool:
     """Whether a subscription has finished a record above all that segments are known to hold.
 
     If its sender goes before it has sent that again, the next sender begins below it, and consumers
-    get it twice.
+    get it twice. Nothing is known of progress that was cut (see the top of this module).
     """
     held = known_end(chain)
     finished = (numbers for s in chain.segments for _, numbers in s.passed)

@@ -10,6 +10,7 @@ from fmqcore.ordered.lowering import short_segment
 from fmqcore.ordered.machine import decide
 from fmqcore.ordered.sending import AckEvidence, OrderedBatch, Verdict
 from fmqcore.ordered.subscriptions import add_subscription, remove_subscription
+from fmqcore.tests.ordered.losses import with_cut_progress
 from fmqcore.tests.ordered.world import (
     BOTH,
     CHAINS,
@@ -41,7 +42,7 @@ def successors(w: World, p: Protocol, size: Size) -> Iterator[Event]:
     """Return every event that may happen next, with the world after it."""
     yield from _coordinator(w, p, size)
     for i in (0, 1):
-        yield from _brokers(w, i, p)
+        yield from _brokers(w, i, p, size)
         yield from _faults(w, i)
         yield from _acks(w, i, p, size)
         yield from _ends(w, i, p, size)
@@ -112,7 +113,7 @@ def _with(w: World, i: int, g: Group) -> World:
     return w._replace(groups=(g, w.groups[1]) if i == 0 else (w.groups[0], g))
 
 
-def _brokers(w: World, i: int, p: Protocol) -> Iterator[Event]:
+def _brokers(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     g, name = w.groups[i], GROUPS[i]
     if g.linked and len(g.slave) < len(g.master):
         longer = g.master[: len(g.slave) + 1]
@@ -123,7 +124,7 @@ def _brokers(w: World, i: int, p: Protocol) -> Iterator[Event]:
         yield f"{name}'s lease ends", _with(w, i, g._replace(lease=False))
     if g.master_up and not g.taken_over and _reads_chain(g, i, CHAINS[w.chain], p):
         yield f"{name} reads the chain", _with(w, i, _read_chain(g, w))
-    yield from _returns(w, i, p)
+    yield from _returns(w, i, p, size)
 
 
 def _reads_chain(g: Group, i: int, chain: Chain, p: Protocol) -> bool:
@@ -152,7 +153,7 @@ def _in_sync(w: World, i: int) -> Iterator[Event]:
         yield f"{name}'s slave acks", _with(w, i, acked)
 
 
-def _returns(w: World, i: int, p: Protocol) -> Iterator[Event]:
+def _returns(w: World, i: int, p: Protocol, size: Size) -> Iterator[Event]:
     """Restarts, links, failover."""
     g, name = w.groups[i], GROUPS[i]
     view = g.view if p.view_outlives_term else None
@@ -163,7 +164,8 @@ def _returns(w: World, i: int, p: Protocol) -> Iterator[Event]:
         left = w._replace(faults=w.faults._replace(wipes=w.faults.wipes - 1))
         alone = term._replace(taken_over=False, linked=False, slave=(), in_sync=False)
         alone = alone._replace(wiped=True, lost=True)
-        yield f"{name}'s slave is lost, its master goes on", _with(left, i, alone)
+        cut = with_cut_progress(_with(left, i, alone), i, p, size)
+        yield f"{name}'s slave is lost, its master goes on", cut
     if g.taken_over and g.slave_up:
         whole = g.slave if len(g.slave) > len(g.master) else g.master
         back = term._replace(taken_over=False, linked=True, master=whole, durable=len(whole))

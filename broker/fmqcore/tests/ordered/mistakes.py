@@ -60,6 +60,17 @@ READER_LOST: Final = f"""{READER_AHEAD}
     g1's slave is lost, its master goes on
     g1 links
 """
+READER_FORGOTTEN: Final = f"""{READER_AHEAD}
+    g1 delivers 1
+    g1 delivers 2
+    A reports
+    open 2
+    A follows to 2
+    g1's slave is lost, its master goes on
+    g1 links
+    g1 replicates
+    g1's slave is in sync
+"""  # 2 is consumed, and in no journal now: it is sent again into segment 2, and comes again
 TAKEN_OVER: Final = f"""{OPENED}
     g1 reads the chain
     the first sender's node goes
@@ -403,6 +414,14 @@ MISTAKES: Final = (
         Faults(expiries=1),
         REPEATS_LOST,
         Size(messages=3),
+    ),
+    Mistake(
+        # With 3 messages nothing follows the skipped one: only `properties._skips` finds it.
+        "progress stays above a journal that lost records",
+        lambda: Protocol(keeps_lost_progress=True),
+        SWITCH,
+        READER_FORGOTTEN,
+        Size(messages=3, segments=3, senders=1),
     ),
     Mistake(
         "consumers see orphans above the end",

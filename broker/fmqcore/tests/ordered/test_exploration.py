@@ -8,8 +8,8 @@ import pytest
 
 from fmqcore.ordered.evidence import Action
 from fmqcore.ordered.machine import RULES
-from fmqcore.tests.ordered.mistakes import MISTAKES, Mistake
-from fmqcore.tests.ordered.ways import explore, walk
+from fmqcore.tests.ordered.mistakes import MISTAKES, READER_FORGOTTEN, Mistake
+from fmqcore.tests.ordered.ways import explore, replay, walk
 from fmqcore.tests.ordered.world import CHAINS, Faults, Protocol, Size, start
 from fmqcore.tests.ordered.worlds import SMALL, Start, begin
 
@@ -29,6 +29,24 @@ def test_planted_mistakes_are_found(mistake: Mistake) -> None:
     found = explore(world, protocol, mistake.size, 30_000)
     print("\n".join(found.way))
     assert found.way, f"not found in {found.states} states"
+
+
+def test_record_that_a_lost_disk_took_comes_again() -> None:
+    size = Size(messages=3, senders=1)
+    again = (
+        "A sends 2\ng2 replicates\ng2's slave acks\nlower the end 1\nheads move\ng2 delivers 2\n"
+    )
+    world = begin(READER_FORGOTTEN, Faults(), size, Protocol())
+    assert world.consumed == ((1, 1),), "taken back to the end of the journal"
+    assert replay(world, Protocol(), size, again).consumed == ((1, 2),)
+
+
+def test_skipped_record_is_found_though_none_follows() -> None:
+    size, protocol = Size(messages=3, segments=3, senders=1), Protocol(keeps_lost_progress=True)
+    found = explore(
+        begin(READER_FORGOTTEN, Faults(switches=1), size, protocol), protocol, size, 30_000
+    )
+    assert "acked 3 of epoch 1 is skipped" in found.way[-1]
 
 
 def test_mistakes_are_the_eight_and_eight_more() -> None:

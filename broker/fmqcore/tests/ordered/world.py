@@ -84,7 +84,8 @@ class World(NamedTuple):
     clients: tuple[Client, Client]
     line: tuple[str, ...]
     progress: tuple[PerQueue, PerQueue]  # next offset per group and queue
-    consumed: tuple[tuple[int, int], ...]  # last sender epoch and sequence per queue
+    # per queue the last record's sender epoch and sequence; a lost disk takes it back (`losses.py`)
+    consumed: tuple[tuple[int, int], ...]
     faults: Faults
     counts: tuple[int, int] = (0, 0)  # per group: the start since which its progress counts
     flying: tuple[int, int] | None = None  # a compare-and-set: chain read, chain to write
@@ -127,6 +128,7 @@ class Protocol:
     shows_unheld: bool = False
     shows_closing: bool = False
     keeps_progress: bool = False  # of a removed consumer group for the next one of that name
+    keeps_lost_progress: bool = False  # of records that a takeover reader alone had, and lost
     accepts_unknown: bool = False  # not a mistake: the second sender goes on without an end
     memo: dict[object, Decision] = field(default_factory=dict)
 

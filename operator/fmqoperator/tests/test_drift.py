@@ -28,7 +28,7 @@ def test_drift_names_the_actual_and_the_desired_value() -> None:
     assert f"args changes from {shown}... to" in drifted(wanted, there)
 
 
-def test_label_that_starts_another_labels_name_is_not_shown_for_it() -> None:
+def test_label_that_begins_like_another_is_not_shown_for_it() -> None:
     wanted: Json = {"metadata": {"labels": {"app": "one", "app.kubernetes.io/name": "new"}}}
     labels = {"app": "one", "app.kubernetes.io/name": "old"}
     there: Json = {"metadata": {"labels": labels, "annotations": {HASH: "other"}}}

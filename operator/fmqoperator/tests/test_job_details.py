@@ -71,7 +71,7 @@ def test_auto_takes_spark_for_a_group_without_an_image(image: str) -> None:
     assert [c["kind"] for c in made(what)] == ["SparkApplication"]
 
 
-def test_application_has_the_default_image_and_the_memory_asked_for() -> None:
+def test_application_has_the_default_image_and_its_memory() -> None:
     assert spark.made("check")["spec"]["image"] == "fmq-spark:1"
     asked = spark.job(resources={"requests": {"memory": "2Gi"}, "limits": {}})
     driver = spark.built(asked, spark.BROKERS)["spec"]["driver"]

@@ -82,11 +82,11 @@ def test_live_archive_needs_one_broker_and_no_master(nodes: tuple[str, str]) -> 
 def test_spark_runs_on_volumes_of_one_node(
     brokers: list[str], nodes: tuple[str, str], expected: list[str]
 ) -> None:
-    spec = {"brokers": brokers} if brokers else {}
+    spec: dict[str, Any] = {"brokers": brokers} if brokers else {}
     assert kinds(seen(job(**spec), nodes, spark=True, defaults=SPARKY)) == expected
 
 
-def test_job_that_has_begun_without_spark_goes_on_so() -> None:
+def test_job_that_started_without_spark_goes_on_so() -> None:
     first, _ = made(seen(job()))
     there = {("Job", first["metadata"]["name"]): first}
     assert kinds(seen(job(), SAME, children=there, spark=True, defaults=SPARKY)) == ["Job"]

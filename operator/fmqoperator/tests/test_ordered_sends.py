@@ -34,7 +34,7 @@ from fmqoperator.tests.ordered_kit import cordon, kept_out, outdated, sending_gr
 from fmqoperator.tests.plan_kit import event_reasons, restarts
 from fmqoperator.tests.world import World, running
 
-ASKS: dict[str, Callable[[World], None]] = {
+ASKS: dict[str, Callable[[World], object]] = {
     "rolling change": lambda w: w.spec(image="new:2"),
     "switchover": lambda w: w.annotate(SWITCHOVER, "g1-1"),
     "drain of the master's node": lambda w: cordon(w, "g1-0"),

@@ -88,7 +88,7 @@ def test_without_zookeeper_services_select_who_served_last(
     assert serving(made.seen()) == brokers
 
 
-def test_service_selects_by_the_state_or_who_served_before_it_was_lost() -> None:
+def test_service_selects_by_the_state_or_by_who_served_last() -> None:
     made = running(replicas=3)
     made.body["status"] = {"memory": {"lastServed": "g1-1 x"}}
     assert serving(made.seen()) == ("g1-0", "g1-0")
@@ -114,7 +114,7 @@ def rule_of(made: World) -> str:
     return str(there["spec"][RULE]["whenScaled"])
 
 
-def test_volumes_of_stopped_brokers_are_kept_once_the_pod_is_gone() -> None:
+def test_volumes_of_stopped_brokers_stay_once_the_pod_is_gone() -> None:
     """Its broker may still be in the in-sync set; a pod stopped by hand must keep its volume."""
     made = running(True, replicas=4, storage=DELETE)
     made.spec(replicas=2)

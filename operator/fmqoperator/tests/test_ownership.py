@@ -179,7 +179,7 @@ PAST: list[tuple[str, Any, bool]] = [
 
 
 @pytest.mark.parametrize(("change", "dropped"), [p[1:] for p in PAST], ids=[p[0] for p in PAST])
-def test_stateful_sets_mark_is_dropped_where_its_controller_would(
+def test_mark_is_dropped_where_the_controller_would_drop_it(
     change: dict[str, Any], dropped: bool
 ) -> None:
     made = running()

@@ -177,7 +177,7 @@ def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
 
 
 def test_unlisted_volumes_are_unknown_and_nothing_is_stopped() -> None:
-    """A volume that is being deleted may be the last copy of its data."""
+    """A volume that is being deleted may hold the last copy of the data."""
     made = running(replicas=1, policy={"howMany": "none"})
     made.spec(image="new:2", storage={"size": "20Gi"})
     made.round()

@@ -44,6 +44,8 @@ def next_step(seen: Observation) -> Outcome:
     """Return at most one step, and all that waits."""
     if seen.zookeeper is None or seen.pods is None or seen.children is None:
         return Outcome(None, ())
+    if seen.claims is None:  # the last copy of the data may be on a volume that goes
+        return Outcome(None, ())
     if seen.zookeeper.config is None:
         return Outcome(None, ())
     holds: list[Hold] = []

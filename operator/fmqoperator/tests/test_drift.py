@@ -2,6 +2,7 @@
 
 import json
 
+from fmqoperator.api.base import Json
 from fmqoperator.core.children.drift import drifted
 from fmqoperator.core.observation import HASH
 from fmqoperator.tests.test_objects import made
@@ -23,4 +24,13 @@ def test_drift_names_the_actual_and_the_desired_value() -> None:
     assert drifted(wanted, there) == f'{field} changes from nothing to "g1"'
     container["args"] = ["x" * 500]
     there["metadata"]["labels"]["app.kubernetes.io/instance"] = "g1"
-    assert len(drifted(wanted, there)) < 400
+    shown = json.dumps(container["args"])[:120]
+    assert f"args changes from {shown}... to" in drifted(wanted, there)
+
+
+def test_label_that_begins_like_another_is_not_shown_for_it() -> None:
+    wanted: Json = {"metadata": {"labels": {"app": "one", "app.kubernetes.io/name": "new"}}}
+    labels = {"app": "one", "app.kubernetes.io/name": "old"}
+    there: Json = {"metadata": {"labels": labels, "annotations": {HASH: "other"}}}
+    path = "metadata.labels.app.kubernetes.io/name"
+    assert drifted(wanted, there) == f'{path} changes from "old" to "new"'

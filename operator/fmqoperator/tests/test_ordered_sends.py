@@ -30,47 +30,17 @@ from fmqoperator.tests.chain_samples import (
     seen,
     unknown,
 )
+from fmqoperator.tests.ordered_kit import cordon, kept_out, outdated, sending_group, with_topic
 from fmqoperator.tests.plan_kit import event_reasons, restarts
 from fmqoperator.tests.world import World, running
 
-ASKS: dict[str, Callable[[World], None]] = {
+ASKS: dict[str, Callable[[World], object]] = {
     "rolling change": lambda w: w.spec(image="new:2"),
     "switchover": lambda w: w.annotate(SWITCHOVER, "g1-1"),
     "drain of the master's node": lambda w: cordon(w, "g1-0"),
     "scale-down": lambda w: w.spec(replicas=2),
     "hibernation": lambda w: w.spec(hibernated=True),
 }
-
-
-def cordon(made: World, broker: str) -> None:
-    node = made.pods[broker].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
-
-
-def with_topic(*topics: Any, moves: bool = True) -> World:
-    made = running(moves, replicas=3)
-    made.chains = topics or (seen(chain(G2, G1), SENDER),)
-    return made
-
-
-def outdated(made: World) -> World:
-    """Return the world with a step due: its template is applied, and no pod made from it."""
-    made.spec(image="new:2")
-    made.round()
-    return made
-
-
-def kept_out(made: World) -> KeptOut | None:
-    assert made.config is not None
-    return made.config.value.kept_out
-
-
-def sending_group(made: World) -> str:
-    assert made.chains
-    found = made.chains[0].chain
-    assert found is not None
-    assert found.last is not None
-    return found.last.group if found.closing is None else ""
 
 
 def stops_a_broker(actions: list[Action], made: World) -> bool:
@@ -194,6 +164,8 @@ def test_switch_that_no_group_follows_is_waited_for_30_s() -> None:
 
 WAITS: list[tuple[str, Any, bool]] = [
     ("open here", seen(chain(G2, G1), SENDER), True),
+    ("open here, no sender", seen(chain(G2, G1)), True),
+    ("closing here, no sender", seen(replace(chain(G2, G1), closing="planned")), True),
     ("open elsewhere", seen(chain(G1, G2), SENDER), False),
     ("no segment yet", seen(chain()), False),
     ("ended here, a sender waits", seen(ended(chain(G2, G1)), SENDER), True),

@@ -11,6 +11,7 @@ from fmqcore.ordered.requests import group_in_use
 from fmqcore.zk.chain import Chain, ChainGroup
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqoperator.api.times import as_text
 from fmqoperator.api.topic import Topic
 from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.topics.chain_status import ChainSeen
@@ -24,7 +25,7 @@ from fmqoperator.core.topics.plan import (
     still_used,
     topic_status,
 )
-from fmqoperator.tests.chain_samples import G1, G2, SENDER, chain, ended, opened, unknown
+from fmqoperator.tests.chain_samples import G1, G2, SENDER, WHOLE, chain, ended, opened, unknown
 from fmqoperator.tests.chain_samples import seen as chain_seen
 
 BOTH = [{"group": "g1"}, {"group": "g2"}]
@@ -76,6 +77,11 @@ def test_missing_topic_is_created_as_declared() -> None:
         "SendAvailable": ("Unknown", "NoChain"),
         "ConsumersBlocked": ("Unknown", "NoChain"),
     }
+
+
+def test_topic_that_is_not_there_needs_no_look_at_its_chain() -> None:
+    (create,) = changes(seen(topic(), None))
+    assert isinstance(create, CreateOrdered)
 
 
 def test_interrupted_creation_is_completed() -> None:
@@ -154,6 +160,9 @@ def test_deletion_waits_for_senders_and_removes_the_chain() -> None:
 # ---- conditions
 DEAD = GroupView(members=2)
 LACKS = replace(GroupView(reachable=True, takes_writes=True, members=2), missing=("g1-1",))  # type: ignore[arg-type]
+SILENT = replace(WHOLE, reachable=False)
+READS = replace(WHOLE, takes_writes=False)
+CLOSING = replace(chain(G1), closing="planned")
 SENDS: list[tuple[str, ChainSeen, tuple[str, str]]] = [
     ("open", chain_seen(chain(G1), SENDER), ("True", "Open")),
     ("new", chain_seen(chain()), ("True", "NoSender")),
@@ -163,6 +172,12 @@ SENDS: list[tuple[str, ChainSeen, tuple[str, str]]] = [
     ("ended, no sender", chain_seen(ended(chain(G1))), ("True", "NoSender")),
     ("another sender", chain_seen(unknown(chain(G1)), "new-0000000002"), ("False", "EndUnknown")),
     ("not known", ChainSeen(), ("Unknown", "NoChain")),
+    ("does not answer", chain_seen(chain(G1), SENDER, g1=SILENT), ("False", "GroupInTrouble")),
+    ("takes no writes", chain_seen(chain(G1), SENDER, g1=READS), ("False", "GroupInTrouble")),
+    ("closing", chain_seen(CLOSING, SENDER, g2=DEAD), ("False", "Switching")),
+    ("closing, no sender", chain_seen(CLOSING), ("False", "Switching")),
+    ("closing, another sender", chain_seen(CLOSING, "new-0000000002"), ("False", "Switching")),
+    ("the same sender", chain_seen(unknown(chain(G1)), SENDER), ("False", "Switching")),
 ]
 
 
@@ -189,6 +204,65 @@ def test_without_zookeeper_chain_stays_conditions_are_unknown() -> None:
     found = topic_status(away)
     assert found["ordered"] == calm["ordered"]
     assert conditions(found)["SendAvailable"] == ("Unknown", "ChainUnknown")
+    assert {c["message"] for c in found["conditions"]} == {
+        "zk:2181 does not answer: check spec.zookeeper.connect"
+    }
+    assert [e.reason for e in plan_topic(away) if isinstance(e, EmitEvent)] == [
+        "ZooKeeperUnreachable"
+    ], "no Event of the chain"
+
+
+def test_chain_that_is_not_created_yet_is_no_news() -> None:
+    status = topic_status(seen(topic(), chain_seen(chain(G1), SENDER)))
+    look = seen(topic(status=status), NOTHING, there())
+    assert [e.reason for e in plan_topic(look) if isinstance(e, EmitEvent)] == ["TopicCreated"]
+    sends = next(c for c in topic_status(look)["conditions"] if c["type"] == "SendAvailable")
+    assert sends["message"] == "the topic's chain is not created yet"
+
+
+def test_condition_keeps_its_own_time() -> None:
+    calm = seen(topic(), chain_seen(chain(G1), SENDER))
+    later = replace(calm, now_ms=NOW_MS + 60_000, chain=chain_seen(CLOSING, SENDER))
+    found = topic_status(replace(later, topic=topic(status=topic_status(calm))))
+    times = {c["type"]: c["lastTransitionTime"] for c in found["conditions"]}
+    first, second = as_text(NOW_MS), as_text(NOW_MS + 60_000)
+    assert times == {"Ready": first, "SendAvailable": second, "ConsumersBlocked": first}
+
+
+def test_closing_chain_shows_no_open_segment() -> None:
+    found = topic_status(seen(topic(), chain_seen(CLOSING, SENDER)))["ordered"]
+    assert (found.get("openSegment", 0), found.get("sendingGroup", "")) == (0, "")
+    assert found["phase"] == "Closing"
+
+
+def test_segment_shows_its_own_messages_and_its_end() -> None:
+    made = chain(G1, G2, G1, G2)
+    third = replace(made.segments[2], ended_ms=2_000)
+    made = replace(made, segments=(*made.segments[:2], third, made.segments[3]))
+    found = topic_status(seen(topic(), chain_seen(made, SENDER)))["ordered"]["segments"][2]
+    assert (found["messages"], found["endedAt"]) == (10, "1970-01-01T00:00:02Z")
+
+
+def test_subscription_is_behind_by_its_last_queue() -> None:
+    made = replace(chain(G1, G2, queues=2), heads=(("app", (2, 1)),))
+    found = topic_status(seen(topic(ordered={"queues": 2}), chain_seen(made, SENDER)))["ordered"]
+    assert found["subscriptionsBehind"] == [{"subscription": "app", "segment": 1}]
+
+
+@pytest.mark.parametrize(("count", "named"), [(3, "s0, s1, s2 c"), (4, "s0, s1, s2 and 1 more c")])
+def test_three_blocked_subscriptions_are_named(count: int, named: str) -> None:
+    made = replace(LOST, heads=tuple((f"s{n}", (1,)) for n in range(count)))
+    found = topic_status(seen(topic(), chain_seen(made, SENDER)))
+    message = next(c["message"] for c in found["conditions"] if c["type"] == "ConsumersBlocked")
+    assert message.startswith(f"{named}annot read on")
+
+
+def test_long_reason_of_a_switch_is_shortened() -> None:
+    made = replace(chain(G1), closing="x" * 5000)
+    before = topic_status(seen(topic(), chain_seen(chain(G1), SENDER)))
+    look = seen(topic(status=before), chain_seen(made, SENDER))
+    (event,) = [e for e in plan_topic(look) if isinstance(e, EmitEvent)]
+    assert (event.reason, len(event.message)) == ("SegmentClosed", 1024)
 
 
 # ---- the chain in the status
@@ -263,6 +337,8 @@ def reported(before: ChainSeen, after: ChainSeen) -> list[str]:
 LOST = unknown(chain(G1))
 NEWS: list[tuple[str, Any, Any, list[str]]] = [
     ("calm", chain(G1), chain(G1), []),
+    ("calm, two segments", chain(G1, G2), chain(G1, G2), []),
+    ("calm, no segment", chain(), chain(), []),
     ("closed", chain(G1), replace(chain(G1), closing="planned"), ["SegmentClosed"]),
     ("still closing", LOST, LOST, []),
     ("first", chain(), chain(G1), ["SegmentOpened"]),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fmqoperator.core.actions import ApplyChild, OwnClaim
+from fmqoperator.core.children.ownership import changes
 from fmqoperator.core.observation import Claim
 from fmqoperator.core.outlook import outlook
 from fmqoperator.core.plan import plan
@@ -125,6 +126,9 @@ POD: Owners = frozenset({("Pod", "uid-2")})
         ("archive", frozenset(), {}, False),  # a foreign claim
         ("data-g1-x", frozenset(), {}, False),
         ("data-g2-1", frozenset(), {}, False),
+        ("data-g2-1", SET, {}, False),
+        ("archive", SET, {}, False),
+        ("g1-1", SET, {}, False),  # a foreign claim with a broker's name
     ],
 )
 def test_claims_to_delete_with_the_group_are_selected(
@@ -163,3 +167,28 @@ def test_claim_owners_left_by_an_older_operator_are_corrected(on_delete: str) ->
     made.run()
     asked = frozenset({of_group(made)} if on_delete == "Delete" else ())
     assert {c.owners for c in made.claims.values()} == {asked}
+
+
+PAST: list[tuple[str, Any, bool]] = [
+    ("no pod", {}, True),
+    ("pod runs", {"keep_pods": True}, False),
+    ("pods not listed", {"pods_unknown": True}, False),
+    ("no StatefulSet", {"children": {}}, False),
+    ("volumes go with the StatefulSet", {"rule": "Delete"}, False),
+]
+
+
+@pytest.mark.parametrize(("change", "dropped"), [p[1:] for p in PAST], ids=[p[0] for p in PAST])
+def test_mark_is_dropped_where_the_controller_would_drop_it(
+    change: dict[str, Any], dropped: bool
+) -> None:
+    made = running()
+    made.claims = {n: replace(c, owners=c.owners | SET) for n, c in made.claims.items()}
+    rule = made.children["StatefulSet", "g1"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    rule["whenDeleted"] = change.pop("rule", "Retain")
+    if not change.pop("keep_pods", False):
+        made.pods = {}
+    for name, value in change.items():
+        setattr(made, name, value)
+    found = changes(made.seen(), (), ours=True)
+    assert [c.drops for c in found] == ([("uid-StatefulSet",)] * 2 if dropped else [])

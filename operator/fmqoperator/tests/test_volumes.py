@@ -159,7 +159,13 @@ def test_failed_resize_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "largest"),
-    [((), ""), (("10Gi", "9Gi"), "10Gi"), (("9Gi", "0.5Ti"), "0.5Ti"), (("", "1Gi"), "1Gi")],
+    [
+        ((), ""),
+        (("10Gi", "9Gi"), "10Gi"),
+        (("9Gi", "0.5Ti"), "0.5Ti"),
+        (("", "1Gi"), "1Gi"),
+        (("1e10",), ""),  # an amount that the operator cannot compare
+    ],
 )
 def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
     made = running(replicas=3)
@@ -168,6 +174,25 @@ def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
     assert status(made.seen()).get("volumeSize", "") == largest
     before = made.body["status"]["volumeSize"]
     assert volumes.largest(replace(made.seen(), claims=None)) == before == "10Gi"
+
+
+def test_unlisted_volumes_are_unknown_and_nothing_is_stopped() -> None:
+    """A volume that is being deleted may hold the last copy of the data."""
+    made = running(replicas=1, policy={"howMany": "none"})
+    made.spec(image="new:2", storage={"size": "20Gi"})
+    made.round()
+    made.turn()
+    assert any(isinstance(a, RestartPod) for a in plan(made.seen()))
+    unlisted = replace(made.seen(), claims=None)
+    assert not [a for a in plan(unlisted) if isinstance(a, RestartPod | GrowClaim)]
+    found = volumes.verdict(unlisted)
+    assert (found.status, found.reason) == ("Unknown", "NotListed")
+
+
+def test_hibernated_group_lacks_no_volume() -> None:
+    made = running(hibernated=True)
+    assert made.claims == {}
+    assert volumes.verdict(made.seen()).status == "True"
 
 
 @pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
@@ -181,13 +206,14 @@ def test_claim_retention_policy_follows_the_spec(
     scaled to 0 and no broker leaves; nor does a broker that was stopped by hand."""
     storage = {"onDelete": on_delete, "onScaleDown": on_scale_down}
     made = group(storage=storage, hibernated=hibernated)
-    one, none = BrokerId("g1-0"), 0 if hibernated else None
-    asked = children(made, DEFAULTS, master=one, reader=one, replicas=none, leaves=leaves)
-    stateful_set = asked[-1]
-    assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
-        "whenDeleted": "Retain",  # they go with the group, not with the StatefulSet
-        "whenScaled": on_scale_down if leaves and not hibernated else "Retain",
-    }
+    one = BrokerId("g1-0")
+    for count in (0, None) if hibernated else (None,):  # asleep, and while it falls asleep
+        asked = children(made, DEFAULTS, master=one, reader=one, replicas=count, leaves=leaves)
+        stateful_set = asked[-1]
+        assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
+            "whenDeleted": "Retain",  # they go with the group, not with the StatefulSet
+            "whenScaled": on_scale_down if leaves and not hibernated else "Retain",
+        }
 
 
 def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:

@@ -47,6 +47,7 @@ from fmqoperator.core.observation import (
     PodPhase,
     Replica,
 )
+from fmqoperator.core.ordered_sends import asks
 from fmqoperator.core.plan import plan
 from fmqoperator.core.status.group import status
 from fmqoperator.core.topics.chain_status import ChainSeen
@@ -148,7 +149,7 @@ class World:
         here = None
         if not self.zookeeper_away:
             here = InZooKeeper(self.config, self.state, self.live, self.chains != ())
-        return Observation(
+        looked = Observation(
             group=self.group,
             now_ms=self.now_ms,
             defaults=Defaults(self.image),
@@ -162,8 +163,8 @@ class World:
             failures=self.failures,
             updating=self.updating,
             rolling=self.rolling,
-            chains=self.chains,
         )
+        return replace(looked, chains=self.chains) if asks(looked) else looked
 
     # ---- what the operator does
     def round(self, killed_after: int | None = None) -> list[Action]:

@@ -217,8 +217,9 @@ def deletion(
         return None
     if any(c.reason == _TAKEN for c in topic.status.conditions):
         return None
+    wrong, _ = ordered.wrong_kind(topic, there.value)
     # Another topic of that name, made since, is not this resource's.
-    if topic.status.id not in (0, there.value.id) or ordered.wrong_kind(topic, there.value)[0]:
+    if topic.status.id not in (0, there.value.id) or wrong:
         return None
     return DeleteTopic(there.value.name, there.value.id, there.value.ordered)
 

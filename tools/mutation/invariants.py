@@ -348,7 +348,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     ),
     "K17": (
         ("fmqcore/ordered/delivery.py", "max(min(first, end), progress)", "max(first, progress)"),
-        ("fmqcore/ordered/delivery.py", "    return stored\n", "    return segment.end[queue]\n"),
+        ("fmqcore/ordered/delivery.py", "    return readable\n", "    return segment.end[queue]\n"),
     ),
     "K18": (
         (

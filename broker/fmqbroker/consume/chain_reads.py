@@ -6,7 +6,7 @@ names, if it lies in this broker group, from what no earlier segment delivers up
 as far as readers may see the journal here; of an open segment as far as all members hold it. Asked
 of the cached chain at each pull, without any I/O. A stale chain is safe: heads pass only what is
 done, a known end never rises, and no record is appended above a lowered one before this broker has
-read of it. But a stale *open* segment is not, as another term may have sealed it lower. So a
+read the chain. But a stale *open* segment is not, as another term may have sealed it lower. So a
 consumer group comes into memory, in each term, after a read of the chain as it is in that term
 (`subscriptions.py`).
 """

@@ -230,6 +230,7 @@ class Line:
                 self._opening.sender.topic,
                 self.reason,
             )
+        return False
 
     async def _receive(self, stream: Stream) -> None:
         while (reply := await stream.receive()) is not None:

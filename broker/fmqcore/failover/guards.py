@@ -12,7 +12,7 @@ from fmqcore.failover.context import Case, Guard, newer_journals
 from fmqcore.failover.evidence import Remedy
 from fmqcore.failover.lost_journals import BEGIN_AGAIN
 from fmqcore.failover.term_rules import is_best, reads, record_term
-from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
 from fmqcore.zk.group_state import Mode
 

@@ -204,7 +204,8 @@ async def test_repeats_not_readable_here_do_not_count_as_done(
         async with reading(two) as consumer:
             await settled(two)
             group = two.rig.fetch.groups.get("app", CHANGES.id)
-            assert group is not None and group.progress[0].floor == 0
+            assert group is not None
+            assert group.progress[0].floor == 0
             two.rig.commit.advance(two.rig.journal.end, two.rig.journal.end)
             await until(lambda: two.floor() == 3, "done")
             assert offsets(consumer) == [], "segment 1 delivers them"

@@ -4,9 +4,10 @@ Start: the data directory is locked and its journal recovered → ZooKeeper is r
 without limit) → the group and the cluster are read → no other broker uses this broker's id
 (`serving/identity.py`) → the port is opened → all parts run, failover decides what is served.
 
-Orderly stop (SIGTERM), order of effects: new batches are refused and pending ones acknowledged →
-failover gives up the role, flushes and removes the live node, so that a slave may take over at
-once → the port is closed → the journal is flushed and marked clean → the ZooKeeper session ends.
+Orderly stop (SIGTERM), order of effects: senders of ordered topics take places at other brokers,
+while all is served → new batches are refused and pending ones acknowledged → failover gives up the
+role, flushes and removes the live node, so that a slave may take over at once → the port is closed
+→ the journal is flushed and marked clean → the ZooKeeper session ends.
 After any other stop, the next start does what was left undone.
 
 No decisions are made here. A broker reaches the world only through its five ports.
@@ -60,7 +61,7 @@ from fmqport.transport import Server, Transport
 T = TypeVar("T")
 _log = structlog.get_logger()
 
-_SENDERS_S: Final = 3  # an orderly stop: senders of ordered topics take places at other brokers
+_SENDERS_S: Final = 5  # an orderly stop: senders of ordered topics take places at other brokers
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
 _GRACE_S: Final = 0.1  # and what was sent may still be read
 _LOG_S: Final = 5.0  # how often the wait for ZooKeeper is logged

@@ -52,8 +52,18 @@ class ProgressWriter:
         if not (self._unstored or self._storing or self._waiters):
             return
         done: asyncio.Future[FmqError | None] = asyncio.Future()
-        self.when_stored(lambda error: None if done.done() else done.set_result(error))
-        if (error := await done) is not None:
+
+        def finish(error: FmqError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        self.when_stored(finish)
+        try:
+            error = await done
+        finally:  # cancelled: whoever gives up and asks again leaves nothing here
+            if finish in self._waiters:
+                self._waiters.remove(finish)
+        if error is not None:
             raise error
 
     async def run(self) -> None:

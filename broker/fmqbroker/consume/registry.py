@@ -44,8 +44,11 @@ from fmqproto.v1 import client_pb2
 IDLE_MS: Final = 5 * 60 * 1000
 """Time for which a group without sessions is kept in memory."""
 _MOST_EPOCH_ENDS: Final = 10_000
-_START_S: Final = 2
-"""Seconds for which an opening waits until its start is stored, before it is refused with why."""
+_START_S: Final = 1
+"""Seconds for which an opening waits until its start is stored, before it is refused with why.
+
+A client waits `fmqclient.net.connections.DIAL_TIMEOUT_S` for the answer, and has to learn why.
+"""
 
 _log = structlog.get_logger()
 
@@ -210,10 +213,10 @@ class GroupTable(QueueMoments):
             async with asyncio.timeout(_START_S):
                 await self.stored()
         except TimeoutError:
-            cause = self._offsets.unmet_reason or "that takes long"
+            cause = self._offsets.unmet_reason or "the write takes long"
             raise Unavailable(
-                f"where consumer group {group.name} starts on {group.topic} is not stored yet "
-                f"({cause}): it opens once it is; open again"
+                f"where consumer group {group.name} starts on {group.topic} is not stored yet: "
+                f"{cause}; open again, it opens once the start is stored"
             ) from None
         finally:
             self.idle(group)  # if no session joins it

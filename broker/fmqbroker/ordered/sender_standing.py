@@ -2,7 +2,8 @@
 
 For each sender that asks for the role the broker makes one ephemeral sequential node
 `ordered/<t>/senders/<name>-<instance>-<token>-`. The first in line is active, or gets the role;
-each other one watches the newest node of the sender before it, so one departure wakes one waiter.
+each other one watches the oldest node of the sender before it, so one departure wakes one waiter.
+A sender that moves has two nodes for a moment, and moves behind those in line when the oldest goes.
 The node goes with the session's stream, or with the broker's session with ZooKeeper. The client
 chooses the instance: after the loss of this broker it takes another place at another one, as the
 same sender, and goes on if no other has the role by then.
@@ -131,11 +132,15 @@ class SenderStanding:
         return f"sender {self.line[0]} is first in line, {before} before this one"
 
     def place_before(self) -> str | None:
-        """Return the node to watch: the newest one of the sender before this one in line."""
+        """Return the node to watch: the oldest one of the sender before this one in line.
+
+        None but that sender can be first before it goes, or the chain changes: so two waiters never
+        wait for each other.
+        """
         at = self.line.index(self.id)
         if not at:
             return None
-        return [place for place in self.places if sender_of(place) == self.line[at - 1]][-1]
+        return next(place for place in self.places if sender_of(place) == self.line[at - 1])
 
     def require_place(self) -> None:
         """Raise `SenderFenced` or `Unavailable` if this sender's place is gone."""
@@ -373,7 +378,7 @@ class Senders:
 
 
 class _WatchedNode:
-    """At most one watched node: the one before a sender's own."""
+    """At most one watched node: one of the sender before."""
 
     def __init__(self, coordination: Coordination, changes: Signal) -> None:
         self._coordination = coordination

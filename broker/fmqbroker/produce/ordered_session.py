@@ -11,12 +11,12 @@ ack may be stored: the next sender learns which record is the last.
 
 Order of effects at an orderly stop: each session with a place gets NO_PERMISSION, the client takes
 a place at another broker, then closes the stream, and only then is the place here given up. So the
-role does not go to the sender that is next in line.
+active sender's role does not go to the one that is next in line.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Protocol
 
 import structlog
@@ -107,9 +107,22 @@ class OrderedSessions:
 
         Raises `NoPermission` if the broker is stopping, and what `Senders.standing` raises.
         """
-        if self.stopping and not request.open.sender.sender_id:
+        sender_open = request.open.sender
+        if self.stopping and not sender_open.sender_id:
             raise errors.NoPermission("this broker is stopping: ask for the routes again")
-        async with self.senders.standing(topic, request.open.sender) as sender:
+        with self._counting_place(sender_open):
+            async with self._opened(stream, sender_open, topic, host) as session:
+                yield session
+
+    @asynccontextmanager
+    async def _opened(
+        self,
+        stream: Stream,
+        opening: client_pb2.SenderOpen,
+        topic: TopicConfig,
+        host: ProduceHost,
+    ) -> AsyncIterator["OrderedSession"]:
+        async with self.senders.standing(topic, opening) as sender:
             opened = client_pb2.ProduceOpened(
                 max_batch_bytes=self.settings.max_payload_bytes,
                 max_records=self.settings.max_records,
@@ -119,13 +132,21 @@ class OrderedSessions:
             )
             await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.term()))
             _log.info("sender_opened", topic=topic.name, sender=sender.id, peer=stream.peer)
-            self._places += sender.own
             try:
                 yield OrderedSession(self, stream, sender, host)
             finally:
-                self._places -= sender.own
-                self._left.notify()
                 _log.info("sender_closed", topic=topic.name, sender=sender.id)
+
+    @contextmanager
+    def _counting_place(self, opening: client_pb2.SenderOpen) -> Iterator[None]:
+        """Count a session that asks for a place, from before it has one until it has left."""
+        asks = not opening.sender_id
+        self._places += asks
+        try:
+            yield
+        finally:
+            self._places -= asks
+            self._left.notify()
 
 
 class OrderedSession:

@@ -249,6 +249,13 @@ async def test_lone_restarted_master_shows_what_waits(tmp_path: Path, zookeeper:
         process = await fmq.start("consume", "orders", "-g", "billing", "-e")
         assert process.stderr is not None
         assert waits in (await process.stderr.readline()).decode()
+        late = await fmq.start("consume", "orders", "-g", "late", "--from", "latest")
+        assert late.stderr is not None
+        reason = "late starts on orders is not stored yet: the policy needs one in-sync slave"
+        while reason not in (line := (await late.stderr.readline()).decode()):
+            assert line, "it has ended"
+        late.terminate()
+        await late.communicate()
         running.start_broker("g1-1")
         consumed, _ = await process.communicate()
         assert (process.returncode, consumed) == (0, lines[lines.index(b"500\n") :])

@@ -96,7 +96,7 @@ class Line:
         self._report: Report | None = None
         self._wake = asyncio.Event()
         self._unknown_since_ms = 0
-        self._stream: Stream | None = None  # of the newest place, also while its broker stops
+        self._stream: Stream | None = None  # of the newest place: kept until the next one
 
     def report(self, report: Report) -> None:
         """Send a report over the present session."""

@@ -48,7 +48,7 @@ def visible_end(
 def shown_end(
     chain: Chain, segment: Segment, queue: int, serving: Serving, held: int | None, readable: int
 ) -> int:
-    """Return the end of what a broker may show of a segment in its group, known end or not.
+    """Return the end of what a broker may show of a segment in its group: `readable` if it ended.
 
     `held`: the queue's end that all members are known to hold. `readable`: the queue's end as this
     broker's readers may see its journal, which need not reach a known end (K17).

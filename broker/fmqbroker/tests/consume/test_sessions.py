@@ -409,7 +409,8 @@ async def test_opening_says_why_its_start_is_not_stored(
             async with consuming(rig, "a", start=client_pb2.START_LATEST) as refused:
                 assert refused.opened is not None
                 assert refused.opened.error.code == client_pb2.UNAVAILABLE
-                assert "starts on orders is not stored yet (0 of 1" in refused.opened.error.message
+                assert "starts on orders is not stored yet: 0 of 1" in refused.opened.error.message
+            assert not rig.fetch.groups._writer._waiters, "who gave up waits no more"
             rig.produce(0, b"after")
         rig.commit.accept()
         async with consuming(rig, "a", start=client_pb2.START_LATEST) as consumer:

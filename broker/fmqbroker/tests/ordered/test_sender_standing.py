@@ -106,12 +106,28 @@ def test_sender_without_its_broker_keeps_the_role_elsewhere() -> None:
     assert lost.standing is Standing.LOST, "its own node is gone: that session ends"
 
 
-def test_waiter_watches_the_newest_place_of_the_sender_before_it() -> None:
+def test_waiter_watches_the_oldest_place_of_the_sender_before_it() -> None:
     waiter = standing(AT_B)
     waiter.adopt(OPEN, (AT_A, AT_B, AGAIN))
-    assert waiter.place_before() == AGAIN
+    assert waiter.place_before() == AT_A
     waiter.adopt(OPEN, (AT_B,))
     assert (waiter.standing, waiter.place_before()) == (Standing.NEXT, None)
+
+
+def test_waiters_that_move_at_once_never_wait_for_each_other() -> None:
+    """A broker that stops moves all its senders: the order of their new places may be another."""
+    third = "three-e1"
+    moved = [f"{third}-e2-0000000003", f"{third}-e3-0000000004", f"{B}-d2-0000000005"]
+    both = [AT_A, AT_B, *moved]
+    waiting = [standing(moved[1]), standing(moved[2])]
+    for waiter in waiting:
+        waiter.adopt(OPEN, tuple(both))
+    watched = [waiter.place_before() for waiter in waiting]
+    left = (moved[1], moved[2])  # their earlier places go, and so does the active sender
+    woken = [w for w, place in zip(waiting, watched, strict=True) if place not in left]
+    for waiter in woken:
+        waiter.adopt(OPEN, left)
+    assert [w.id for w in woken if w.standing is Standing.NEXT] == [third]
 
 
 def test_sender_whose_role_another_took_waits_in_its_new_place() -> None:

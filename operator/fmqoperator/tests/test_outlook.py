@@ -120,6 +120,7 @@ def test_volumes_of_stopped_brokers_stay_once_the_pod_is_gone() -> None:
     made.spec(replicas=2)
     made.round()
     assert rule_of(made) == "Delete", "its pod is stopping"
+    assert outlook(made.seen()).owners == (), "the other's claim stays with the group"
     made.pods_unknown = True
     assert rule_of(made) == "Delete"
     made.pods_unknown = False

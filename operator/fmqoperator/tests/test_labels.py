@@ -44,5 +44,6 @@ def test_number_in_another_script_is_no_ordinal() -> None:
 
 def test_ports_are_those_that_people_know() -> None:
     page = (Path(__file__).parents[3] / "docs" / "operations" / "metrics.md").read_text()
-    assert f"http_listen=0.0.0.0:{names.HTTP_PORT}`" in page
-    assert names.CLIENT_PORT == DEFAULT_PORT
+    (client, http) = [p["port"] for p in made()["Service", "g1-brokers"]["spec"]["ports"]]
+    assert f"http_listen=0.0.0.0:{http}`" in page
+    assert client == DEFAULT_PORT

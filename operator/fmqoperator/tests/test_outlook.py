@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from fmqcore.ids import BrokerId
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState
 from fmqoperator.api.group import RESTART
 from fmqoperator.core.actions import DeleteChild
 from fmqoperator.core.outlook import child_of, outlook, replicas, serving
 from fmqoperator.core.plan import plan
-from fmqoperator.tests.world import World, running
+from fmqoperator.tests.world import World, running, world
 
 DELETE = {"onDelete": "Delete", "onScaleDown": "Delete"}
 RULE = "persistentVolumeClaimRetentionPolicy"
@@ -107,6 +108,17 @@ def test_without_zookeeper_nothing_is_configured_or_scaled() -> None:
     assert replicas(made.seen(), None) == 5
 
 
+def test_no_broker_is_started_before_zookeeper_has_its_group() -> None:
+    """It would find no configuration and exit."""
+    made = world()
+    made.zookeeper_away = True
+    found = {child["kind"] for child, _ in outlook(made.seen()).children}
+    assert "Service" in found
+    assert "StatefulSet" not in found
+    made.zookeeper_away = False
+    assert "StatefulSet" in {child["kind"] for child, _ in outlook(made.seen()).children}
+
+
 def rule_of(made: World) -> str:
     """Return what becomes of the volumes of stopped brokers, after the look is acted on."""
     found = [c for c, _ in outlook(made.seen()).children if c["kind"] == "StatefulSet"]
@@ -120,12 +132,42 @@ def test_volumes_of_stopped_brokers_stay_once_the_pod_is_gone() -> None:
     made.spec(replicas=2)
     made.round()
     assert rule_of(made) == "Delete", "its pod is stopping"
+    assert outlook(made.seen()).owners == (), "the other's claim stays with the group"
     made.pods_unknown = True
     assert rule_of(made) == "Delete"
     made.pods_unknown = False
     made.silent.add("g1-0")  # the master does not count it out
     del made.pods["g1-3"]
     assert rule_of(made) == "Retain"
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "master", "count"),
+    [
+        (True, "serves", 2),  # it counts the broker out
+        (True, "silent", 2),  # it may serve
+        (True, "gone", 3),  # the next master must hear it
+        (False, "gone", 2),
+    ],
+)
+def test_stopped_broker_returns_if_the_next_master_needs_it(
+    in_sync: bool, master: str, count: int
+) -> None:
+    made = running(True, replicas=3)
+    made.spec(replicas=2)
+    made.children["StatefulSet", "g1"]["spec"]["replicas"] = 2
+    live = made.live
+    del made.pods["g1-2"]
+    if master == "gone":
+        del made.pods["g1-0"], live[BrokerId("g1-0")]
+    if master == "silent":
+        made.silent.add("g1-0")
+    both = {BrokerId("g1-1"), BrokerId("g1-2")}
+    made.state = replace(made.state, isr=frozenset(both if in_sync else {BrokerId("g1-1")}))
+    looked = made.seen()
+    assert looked.zookeeper is not None
+    looked = replace(looked, zookeeper=replace(looked.zookeeper, live=live))
+    assert replicas(looked, None) == count
 
 
 def test_network_policy_that_is_not_wanted_any_more_is_deleted() -> None:

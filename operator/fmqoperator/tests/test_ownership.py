@@ -192,3 +192,20 @@ def test_mark_is_dropped_where_the_controller_would_drop_it(
         setattr(made, name, value)
     found = changes(made.seen(), (), ours=True)
     assert [c.drops for c in found] == ([("uid-StatefulSet",)] * 2 if dropped else [])
+
+
+@pytest.mark.parametrize(
+    ("on_delete", "leaving", "cause"),
+    [
+        ("Retain", (), "storage.onDelete is Retain"),
+        ("Delete", ("g1-0", "g1-1"), "it goes with its broker alone"),
+        ("Delete", (), "it stays when the StatefulSet goes"),
+    ],
+)
+def test_change_of_owners_has_its_cause(on_delete: str, leaving: Any, cause: str) -> None:
+    made = running(storage={"onDelete": on_delete})
+    both = {of_group(made)} | SET
+    made.claims = {n: replace(c, owners=frozenset(both)) for n, c in made.claims.items()}
+    made.pods = {}
+    found = changes(made.seen(), leaving, ours=True)
+    assert [(c.goes, c.cause) for c in found] == [(False, cause)] * 2

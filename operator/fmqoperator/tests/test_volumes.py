@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fmqcore.ids import BrokerId
+from fmqcore.zk.group_state import GroupState
 from fmqoperator.core.actions import EmitEvent, GrowClaim, Requeue, RestartPod
 from fmqoperator.core.children import volumes
 from fmqoperator.core.children.group import children
@@ -216,6 +217,15 @@ def test_claim_retention_policy_follows_the_spec(
         }
 
 
+def test_volumes_stay_while_fewer_brokers_run_than_declared() -> None:
+    """Some were stopped by hand: they come back, and the policy would take their volumes, too."""
+    made, one = group(replicas=3, storage={"onScaleDown": "Delete"}), BrokerId("g1-0")
+    for count, kept in ((2, "Retain"), (3, "Delete")):
+        asked = children(made, DEFAULTS, master=one, reader=one, replicas=count, leaves=True)
+        rule = asked[-1]["spec"]["persistentVolumeClaimRetentionPolicy"]
+        assert rule["whenScaled"] == kept
+
+
 def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
     """At no moment are fewer replicas wanted and volumes of leaving brokers not kept."""
     made = running(replicas=3, storage={"onScaleDown": "Delete"})
@@ -303,6 +313,17 @@ def test_brokers_to_stop_while_claims_are_being_deleted(
         made.claims[f"data-g1-{at}"] = replace(made.claims[f"data-g1-{at}"], deleting=True)
     brokers = [f"g1-{at}" for at in stopped]
     assert bool(volumes.last_copy_goes(made.seen(), brokers)) is lost
+
+
+def test_broker_without_data_may_be_stopped() -> None:
+    """Its volume is lost already, or the group has never served."""
+    made = running(replicas=1, policy={"howMany": "none"})
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True, lost=True)
+    assert volumes.last_copy_goes(made.seen(), ["g1-0"]) == ""
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], lost=False)
+    assert volumes.last_copy_goes(made.seen(), ["g1-0"]) != ""
+    made.state = GroupState()
+    assert volumes.last_copy_goes(made.seen(), ["g1-0"]) == ""
 
 
 @pytest.mark.parametrize("meanwhile", ["paused", "zookeeper away"])

@@ -19,12 +19,13 @@ SERVE_TIMEOUT_S = 60.0
 
 
 def spare(act: Act) -> bool:
-    """Whether the group can do without this broker's disk."""
+    """Whether the group can do without this broker's disk: no other one is in doubt."""
     world, group = act.world, act.target.group
     config, state = world.configs[group], world.state(group)
     members = {m.id for m in config.members}
     whole = state.isr | {state.master} == members and len(members) > 1
-    return whole and all(_has_a_copy(act, world.brokers[str(m)]) for m in members)
+    hosts = [world.brokers[str(m)] for m in members]
+    return whole and all(_has_a_copy(act, host) and _is_proven(act, host) for host in hosts)
 
 
 async def flip_a_bit(act: Act) -> None:
@@ -84,6 +85,13 @@ def serves(act: Act, host: BrokerHost) -> bool:
     """Whether the broker takes part in its group again."""
     state = act.world.state(host.group)
     return BrokerId(host.name) in state.isr | {state.master} and _has_a_copy(act, host)
+
+
+def _is_proven(act: Act, host: BrokerHost) -> bool:
+    """Whether no disk fault leaves its journal in doubt; one in its checkpoint does for a while."""
+    process = host.node.process
+    journal = act.world.watcher.of(process).journal if process is not None else None
+    return journal is not None and not journal.doubts.emptied
 
 
 def _has_a_copy(act: Act, host: BrokerHost) -> bool:

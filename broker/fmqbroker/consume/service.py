@@ -36,7 +36,7 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.runtime.wire_errors import as_error
-from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.gate import Gate, stopping_refusal
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -61,7 +61,6 @@ _REFRESH_S: Final = 1.0
 _LAST_WORDS_S: Final = 1.0
 """Time for the consumer to end its side after the last message before reading is stopped."""
 _MAX_ID: Final = 256
-_STOPPING: Final = "this broker is stopping: ask for the routes again"
 
 _log = structlog.get_logger()
 
@@ -106,7 +105,7 @@ class FetchService:
     async def drain(self, timeout_s: float) -> None:
         """End all sessions before an orderly stop; store their acks within `timeout_s`."""
         self._draining = True
-        self.groups.drop(NoPermission(_STOPPING))
+        self.groups.drop(stopping_refusal())
         try:
             async with asyncio.timeout(timeout_s):
                 await self.groups.stored()
@@ -152,7 +151,7 @@ class FetchService:
             raise Malformed("the first message of a consume session has no `open`")
         wanted = opening.open
         if self._draining:
-            raise NoPermission(_STOPPING)
+            raise stopping_refusal()
         self.groups.require()
         require_name("consumer group", wanted.group)
         if not 0 < len(wanted.session_id) <= _MAX_ID:

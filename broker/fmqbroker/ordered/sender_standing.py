@@ -3,7 +3,8 @@
 For each sender that asks for the role the broker makes one ephemeral sequential node
 `ordered/<t>/senders/<name>-<instance>-<token>-`. The first in line is active, or gets the role;
 each other one watches the oldest node of the sender before it, so one departure wakes one waiter.
-A sender that moves has two nodes for a moment, and moves behind those in line when the oldest goes.
+A sender that moves has two nodes for a moment, and moves behind those in line when the oldest goes:
+its new session watches that one, too.
 The node goes with the session's stream, or with the broker's session with ZooKeeper. The client
 chooses the instance: after the loss of this broker it takes another place at another one, as the
 same sender, and goes on if no other has the role by then.
@@ -17,7 +18,7 @@ Leaves in ZooKeeper: `ordered/<t>/senders`, and the nodes below for as long as t
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -131,16 +132,20 @@ class SenderStanding:
         before = self.line.index(self.id)
         return f"sender {self.line[0]} is first in line, {before} before this one"
 
-    def place_before(self) -> str | None:
-        """Return the node to watch: the oldest one of the sender before this one in line.
+    def places_to_watch(self) -> tuple[str, ...]:
+        """Return the nodes whose end may move a sender in line.
 
-        None but that sender can be first before it goes, or the chain changes: so two waiters never
-        wait for each other.
+        The oldest node of the sender before this one: until it goes or the chain changes, no sender
+        behind its owner can become first, so two waiters never wait for each other. And this
+        sender's own older node, which keeps its place while it moves.
         """
         at = self.line.index(self.id)
-        if not at:
-            return None
-        return next(place for place in self.places if sender_of(place) == self.line[at - 1])
+        before = self.line[at - 1 : at] if at else ()
+        oldest = (self._oldest_of(sender) for sender in (*before, self.id))
+        return tuple(place for place in oldest if place != self.place)
+
+    def _oldest_of(self, sender: str) -> str:
+        return next(place for place in self.places if sender_of(place) == sender)
 
     def require_place(self) -> None:
         """Raise `SenderFenced` or `Unavailable` if this sender's place is gone."""
@@ -283,15 +288,15 @@ class Senders:
         with contextlib.ExitStack() as stops:
             stops.callback(self._chains.on_changed(chain_changed))
             stops.callback(self._coordination.on_state(session_moved))
-            before = _WatchedNode(self._coordination, changes)
-            stops.callback(before.close)
+            watched = _WatchedNodes(self._coordination, changes)
+            stops.callback(watched.close)
             while True:
                 seen = changes.count
-                pause_s = None if await self._look(sender, before) else _RETRY_S
+                pause_s = None if await self._look(sender, watched) else _RETRY_S
                 if changes.count == seen:
                     await wait_any(changes, timeout_s=pause_s)
 
-    async def _look(self, sender: SenderStanding, before: "_WatchedNode") -> bool:
+    async def _look(self, sender: SenderStanding, watched: "_WatchedNodes") -> bool:
         """Read the line once; return False if ZooKeeper gave no answer."""
         name = sender.topic.name
         try:
@@ -308,8 +313,8 @@ class Senders:
             return False
         sender.require_place()
         if sender.own:
-            place, node = sender.place_before(), layout.senders_node(self._cluster, name)
-            before.watch(f"{node}/{place}" if place is not None else None)
+            node = layout.senders_node(self._cluster, name)
+            watched.watch([f"{node}/{place}" for place in sender.places_to_watch()])
         if sender.standing is not old:
             _log.info("sender_stands", topic=name, sender=sender.id, standing=sender.standing.value)
             self.has_moved(sender.topic.id)
@@ -377,23 +382,23 @@ class Senders:
             await self._coordination.delete(f"{path.rpartition('/')[0]}/{name}")
 
 
-class _WatchedNode:
-    """At most one watched node: one of the sender before."""
+class _WatchedNodes:
+    """The watched nodes of one sender's line."""
 
     def __init__(self, coordination: Coordination, changes: Signal) -> None:
         self._coordination = coordination
         self._changes = changes
-        self._path: str | None = None
-        self._stop: Callable[[], None] = lambda: None
+        self._stops: dict[str, Callable[[], None]] = {}
 
-    def watch(self, path: str | None) -> None:
-        """Watch that node in the place of the one before; it counts as changed once soon."""
-        if path != self._path:
-            self._stop()
-            self._path = path
-            changed = self._changes.notify
-            self._stop = self._coordination.watch(path, changed) if path else lambda: None
+    def watch(self, paths: Iterable[str]) -> None:
+        """Watch these nodes and no other; a new one counts as changed once soon."""
+        wanted = tuple(paths)
+        for path in [path for path in self._stops if path not in wanted]:
+            self._stops.pop(path)()
+        for path in wanted:
+            if path not in self._stops:
+                self._stops[path] = self._coordination.watch(path, self._changes.notify)
 
     def close(self) -> None:
         """Watch nothing any more."""
-        self._stop()
+        self.watch(())

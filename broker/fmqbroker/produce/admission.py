@@ -16,7 +16,7 @@ from fmqbroker.produce.intake import Intake
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.gate import Gate, stopping_refusal
 from fmqcore import errors
 from fmqcore.batch.control import encode_topic
 from fmqcore.batch.crc import crc32c
@@ -91,7 +91,7 @@ class Admission:
     def require_write(self) -> None:
         """Raise `NoPermission` if this broker is stopping or may not serve writes."""
         if self.intake.stopping:
-            raise errors.NoPermission("this broker is stopping: ask for the routes again")
+            raise stopping_refusal()
         self.gate.require(Permission.WRITE)
 
     def is_full(self) -> bool:

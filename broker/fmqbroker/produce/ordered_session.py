@@ -28,6 +28,7 @@ from fmqbroker.ordered.sender_standing import Senders, SenderStanding
 from fmqbroker.ordered.session_batches import SessionBatches
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.gate import stopping_refusal
 from fmqcore import errors
 from fmqcore.errors import FmqError
 from fmqcore.ids import Epoch, TopicId
@@ -109,7 +110,7 @@ class OrderedSessions:
         """
         sender_open = request.open.sender
         if self.stopping and not sender_open.sender_id:
-            raise errors.NoPermission("this broker is stopping: ask for the routes again")
+            raise stopping_refusal()
         with self._counting_place(sender_open):
             async with self._opened(stream, sender_open, topic, host) as session:
                 yield session
@@ -268,9 +269,7 @@ class OrderedSession:
             acks, news = self._batches.take_due(), self._news
             self._count()
             if self._sessions.stopping and self._sender.own and not self._batches.bytes:
-                self._over = self._over or errors.NoPermission(
-                    "this broker is stopping: take a place at another broker"
-                )
+                self._over = self._over or stopping_refusal()
             if self._over is not None:
                 await self._end(self._over, acks)
                 return

@@ -16,7 +16,7 @@ from fmqbroker.produce.producer_sessions import Sessions
 from fmqbroker.produce.session import ProduceSession
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.gate import Gate, stopping_refusal
 from fmqcore import errors
 from fmqcore.batch.header import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError
@@ -136,7 +136,7 @@ class ProduceService:
         name, opened = opening.open.sender.topic, False
         try:
             if self.intake.stopping:
-                raise errors.NoPermission("this broker is stopping: ask for the routes again")
+                raise stopping_refusal()
             await self.admission.find_topics((name,))
             topic = self.admission.topic_of(name)
             if not topic.ordered:

@@ -23,6 +23,11 @@ LEASE_OVER: Final = (
 )
 
 
+def stopping_refusal() -> NoPermission:
+    """Return the refusal of a broker that is being stopped in good order."""
+    return NoPermission("this broker is stopping: ask for the routes again")
+
+
 class Gate:
     """What this broker serves now. `changed` fires whenever that may have changed."""
 

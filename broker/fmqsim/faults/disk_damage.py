@@ -7,6 +7,7 @@ more than a group promises to survive.
 import asyncio
 
 from e2e.history.cluster_events import FaultKind
+from fmqbroker.journal.journal import Journal
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act
 from fmqsim.scenario.hosts import BrokerHost
@@ -89,8 +90,7 @@ def serves(act: Act, host: BrokerHost) -> bool:
 
 def _is_proven(act: Act, host: BrokerHost) -> bool:
     """Whether no disk fault leaves its journal in doubt; one in its checkpoint does for a while."""
-    process = host.node.process
-    journal = act.world.watcher.of(process).journal if process is not None else None
+    journal = _journal(act, host)
     return journal is not None and not journal.doubts.emptied
 
 
@@ -99,6 +99,11 @@ def _has_a_copy(act: Act, host: BrokerHost) -> bool:
 
     The state goes on naming an emptied broker, a master above all.
     """
-    process, opened = host.node.process, act.world.state(host.group).last_opened_epoch
-    journal = act.world.watcher.of(process).journal if process is not None else None
+    journal, opened = _journal(act, host), act.world.state(host.group).last_opened_epoch
     return host.node.alive and journal is not None and journal.epoch >= opened
+
+
+def _journal(act: Act, host: BrokerHost) -> Journal | None:
+    """Return the journal of the broker's process; None while it has none."""
+    process = host.node.process
+    return act.world.watcher.of(process).journal if process is not None else None

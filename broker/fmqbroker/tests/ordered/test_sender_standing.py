@@ -97,10 +97,10 @@ AGAIN = f"{A}-e1-0000000002"
 
 def test_sender_without_its_broker_keeps_the_role_elsewhere() -> None:
     again = standing(AGAIN)
-    for places in ((AT_A, AT_B, AGAIN), (AT_B, AGAIN)):
+    for places, watched in (((AT_A, AT_B, AGAIN), (AT_A,)), ((AT_B, AGAIN), ())):
         again.adopt(OPEN, places)
         assert (again.standing, again.epoch, again.line) == (Standing.ACTIVE, 1, (A, B))
-        assert again.place_before() is None
+        assert again.places_to_watch() == watched
     lost = standing(AT_A)
     lost.adopt(OPEN, (AT_B, AGAIN))
     assert lost.standing is Standing.LOST, "its own node is gone: that session ends"
@@ -109,9 +109,18 @@ def test_sender_without_its_broker_keeps_the_role_elsewhere() -> None:
 def test_waiter_watches_the_oldest_place_of_the_sender_before_it() -> None:
     waiter = standing(AT_B)
     waiter.adopt(OPEN, (AT_A, AT_B, AGAIN))
-    assert waiter.place_before() == AT_A
+    assert waiter.places_to_watch() == (AT_A,)
     waiter.adopt(OPEN, (AT_B,))
-    assert (waiter.standing, waiter.place_before()) == (Standing.NEXT, None)
+    assert (waiter.standing, waiter.places_to_watch()) == (Standing.NEXT, ())
+
+
+def test_waiter_that_moves_watches_its_own_older_place() -> None:
+    """When that goes, it moves behind others: its count of those before it changes."""
+    moved = standing(f"{B}-d2-0000000003")
+    moved.adopt(OPEN, (AT_A, AT_B, moved.place))
+    assert moved.places_to_watch() == (AT_A, AT_B)
+    moved.adopt(OPEN, (AT_A, moved.place))
+    assert moved.places_to_watch() == (AT_A,)
 
 
 def test_waiters_that_move_at_once_never_wait_for_each_other() -> None:
@@ -122,7 +131,7 @@ def test_waiters_that_move_at_once_never_wait_for_each_other() -> None:
     waiting = [standing(moved[1]), standing(moved[2])]
     for waiter in waiting:
         waiter.adopt(OPEN, tuple(both))
-    watched = [waiter.place_before() for waiter in waiting]
+    watched = [waiter.places_to_watch()[0] for waiter in waiting]
     left = (moved[1], moved[2])  # their earlier places go, and so does the active sender
     woken = [w for w, place in zip(waiting, watched, strict=True) if place not in left]
     for waiter in woken:

@@ -42,11 +42,9 @@ from fmqoperator.core.promotion import Wait, promotion
 
 def next_step(seen: Observation) -> Outcome:
     """Return at most one step, and all that waits."""
-    if seen.zookeeper is None or seen.pods is None or seen.children is None:
-        return Outcome(None, ())
-    if seen.claims is None:  # the last copy of the data may be on a volume that goes
-        return Outcome(None, ())
-    if seen.zookeeper.config is None:
+    # Claims, too: the last copy of the data may be on a volume that goes.
+    unknown = (seen.zookeeper, seen.pods, seen.children, seen.claims)
+    if None in unknown or facts.config_of(seen) is None:
         return Outcome(None, ())
     holds: list[Hold] = []
     for choose in _HIBERNATED if seen.group.spec.hibernated else _CHOICES:

@@ -103,6 +103,7 @@ class OrderedParts:
             self._holdings,
             self._seals,
             self._progress,
+            self._append.room_changed,
         )
         self.figures = ChainFigures(self.cache, self.senders, self._clock, own.short_segment)
         self.coordinator = Coordinator(

@@ -198,7 +198,8 @@ class ChainNodes:
         await self._make_parents(new)
         writes = [Write(node, chain_to_json(after), version)]
         last = after.last
-        if before.closing is None and after.closing is not None and last is not None:
+        same = before.closing is not None and before.next_number == after.next_number
+        if after.closing is not None and last is not None and not same:
             closing = LastClosing(after.topic, last.number, after.closing)
             raised = layout.chains_node(self._cluster, last.group)
             writes.append(Write(raised, closing_to_json(closing), -1))

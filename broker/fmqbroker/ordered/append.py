@@ -10,7 +10,7 @@ in the journal's producer table. For tools its header names sender and sequence
 (`fmqcore.ordered.headers`).
 `session_batches.py` has the line of one session. Appends DATA, and a topic's CONFIG: the first
 record of a segment comes after a copy of the chain (`fmqcore.ordered.copies`). Closes a segment
-whose records are lost here.
+whose records are lost here, or that was sealed here before.
 """
 
 import asyncio
@@ -86,6 +86,7 @@ _ERRORS: Final[Mapping[Verdict, type[errors.FmqError]]] = {
     Verdict.FENCED: errors.SenderFenced,
     Verdict.NOT_OPEN: errors.SegmentClosed,
     Verdict.LOST: errors.SegmentClosed,
+    Verdict.SEALED: errors.SegmentClosed,
     Verdict.STALE_CHAIN: errors.Overloaded,  # read, and still not there: a server is behind
 }
 
@@ -119,6 +120,8 @@ class OrderedAppend:
         self._persist_to = Position(0)
         self._persist = Signal()
         self._read_in: dict[TopicId, Epoch] = {}  # the newest term in which the chain was read
+        self.room_changed = Signal()  # batches are refused for want of room, or no longer
+        self._lacks_room = False
 
     # ---- in
     async def take(self, draft: Draft, require: Callable[[TopicId], int]) -> Stored:
@@ -135,13 +138,13 @@ class OrderedAppend:
             raise errors.Overloaded("the chain was not read in this term yet: send again")
         match judgement.verdict:
             case Verdict.APPEND:
-                return self._wanted(self._append(draft))  # no await since `_judge`: K13
+                return self._wanted(self._append_noting_room(draft))  # no await since: K13
             case Verdict.DUPLICATE:
                 return self._wanted(await self._find(draft, judgement.offset))
             case Verdict.GAP:
                 raise Gap(judgement.reason, judgement.expected)
-            case Verdict.LOST:
-                await self._close_lost(draft, judgement.reason)
+            case Verdict.LOST | Verdict.SEALED:
+                await self._close(draft, judgement.reason)
         raise _ERRORS[judgement.verdict](judgement.reason)
 
     async def run(self) -> None:
@@ -198,6 +201,20 @@ class OrderedAppend:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
         return setting[0]
 
+    def _append_noting_room(self, draft: Draft) -> Stored:
+        try:
+            stored = self._append(draft)
+        except errors.StorageFull:
+            self._note_room(lacks_room=True)
+            raise
+        self._note_room(lacks_room=False)
+        return stored
+
+    def _note_room(self, *, lacks_room: bool) -> None:
+        if lacks_room != self._lacks_room:
+            self._lacks_room = lacks_room
+            self.room_changed.notify()
+
     def _append(self, draft: Draft) -> Stored:
         place = draft.place
         self._copies.note(draft.topic_id, place.segment)
@@ -231,14 +248,14 @@ class OrderedAppend:
         store_ms = found[0].store_ms if found else 0
         return Stored(topic_id, place.segment, offset, end, store_ms, term)
 
-    async def _close_lost(self, draft: Draft, reason: str) -> None:
+    async def _close(self, draft: Draft, reason: str) -> None:
         """Close the segment: this group can neither go on in it nor acknowledge (K6)."""
         stored = self.cache.stored_of(draft.topic_id)
         last = None if stored is None else stored.value.last
         if stored is None or last is None or last.number != draft.place.segment:
             return
         _log.error(
-            "chain_segment_lost", topic=stored.value.topic, segment=last.number, reason=reason
+            "chain_segment_unusable", topic=stored.value.topic, segment=last.number, reason=reason
         )
         closed = close(stored.value, reason, CloseReason.JOURNAL)
         if not await self.cache.edit(stored, closed):

@@ -152,16 +152,17 @@ class Coordinator:
         """Wake the topics of each group whose nodes changed; all when this broker's role did."""
         seen: dict[GroupName, GroupView] = {}
         serving = self._own.serving()
+        signals = self._view.changed, self._own.role_changed, self._own.room_changed
         while True:
-            changes = self._view.changed.count, self._own.role_changed.count
+            changes = [signal.count for signal in signals]
             now = {name: self._nodes_of(name) for name in self._view.configs}
             changed = {name for name, view in now.items() if seen.get(name) != view}
             changed |= seen.keys() - now.keys()
             role = self._own.serving()
             await self._wake_topics(changed, of_own_group=role is not serving)
             seen, serving = now, role
-            if changes == (self._view.changed.count, self._own.role_changed.count):
-                await wait_any(self._view.changed, self._own.role_changed)
+            if changes == [signal.count for signal in signals]:
+                await wait_any(*signals)
 
     async def _wake_topics(self, changed: set[GroupName], *, of_own_group: bool) -> None:
         if not changed and not of_own_group:
@@ -337,7 +338,8 @@ class Coordinator:
         config = view.configs.get(group)
         if config is None:
             return GroupView(avoid="it has left the cluster")
-        return view_of_nodes(config, view.states.get(group, GroupState()), view.live.get(group, ()))
+        seen = view_of_nodes(config, view.states.get(group, GroupState()), view.live.get(group, ()))
+        return replace(seen, full=group == self._group and self._own.is_full())
 
     def _note_wait(self, chain: Chain, memory: _Memory, decision: Decision) -> None:
         """Let the senders learn what the chain waits for; log it once."""

@@ -83,6 +83,10 @@ class Holdings:
         """
         return self._at(topic, self._journal.durable_end)
 
+    def is_full(self) -> bool:
+        """Return whether this broker's journal takes no records for want of room."""
+        return bool(self._journal.full)
+
     def own_view(self, topic: Chain) -> GroupView:
         """Return the group as this broker sees it; it must be the master to be asked.
 
@@ -99,7 +103,7 @@ class Holdings:
             members=len(config.members),
             missing=missing,
             ends=held if held == here else None,
-            full=bool(journal.full),
+            full=self.is_full(),
             avoid=why_avoided(config),
         )
 

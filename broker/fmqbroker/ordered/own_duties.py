@@ -42,6 +42,10 @@ class Holdings(Protocol):
         """Return, per queue, the end of what is fsynced in this broker's journal."""
         ...
 
+    def is_full(self) -> bool:
+        """Return whether this broker's journal takes no records for want of room."""
+        ...
+
     def own_view(self, topic: Chain) -> GroupView:
         """Return the group as this broker knows it, if it is the master."""
         ...
@@ -94,6 +98,7 @@ class OwnDuties:
         holdings: Holdings,
         seals: Seals,
         readers: Readers,
+        room_changed: Signal,
     ) -> None:
         self._group = group
         self._me = broker
@@ -102,6 +107,7 @@ class OwnDuties:
         self._holdings = holdings
         self._seals = seals
         self._readers = readers
+        self.room_changed = room_changed  # fires when `is_full` may have changed
         self._unended: dict[TopicId, None] = {}  # their END waits
         self._short: dict[TopicId, str] = {}  # why an end that is not reached stays, as last logged
         self._due: Callable[[TopicId], None] = lambda _: None
@@ -131,6 +137,10 @@ class OwnDuties:
             return Serving.MASTER
         reads = gate.mode is Mode.SLAVE_CONSUME and gate.reader == self._me
         return Serving.READER if reads and gate.permission() & Permission.READ else Serving.NOTHING
+
+    def is_full(self) -> bool:
+        """Return whether this broker is the master and takes no records for want of room."""
+        return self.serving() is Serving.MASTER and self._holdings.is_full()
 
     def ends(self, chain: Chain) -> PerQueue | None:
         """Return the queues' ends that all members hold, nothing above; None of another broker."""

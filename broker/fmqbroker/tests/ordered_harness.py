@@ -65,6 +65,8 @@ class Holdings:
     order: list[str] = field(default_factory=list)  # of the effects
     due: list[Callable[[TopicId], None]] = field(default_factory=list)
     known: Signal = field(default_factory=Signal)
+    full: bool = False
+    room_changed: Signal = field(default_factory=Signal)
 
     def held(self, _: Chain) -> PerQueue | None:
         return self.ends if self.held_known else None
@@ -72,8 +74,12 @@ class Holdings:
     def durable_ends(self, _: Chain) -> PerQueue:
         return self.ends
 
+    def is_full(self) -> bool:
+        return self.full
+
     def own_view(self, _: Chain) -> GroupView:
-        return replace(self.view, ends=self.ends if self.held_known else None)
+        ends = self.ends if self.held_known else None
+        return replace(self.view, ends=ends, full=self.full)
 
     def sealed_of(self, topic_id: int) -> Mapping[int, PerQueue]:
         return self.seals.get(topic_id, {})
@@ -108,7 +114,8 @@ class Node:
         self.transport = GrpcTransport()
         self.copies = lone_copies(self.chains, group)
         self.ends = GroupEnds(None, self.chains, holdings, self.copies)  # type: ignore[arg-type]
-        self.own = OwnDuties(group, id, self.gate, self.chains, holdings, holdings, holdings)
+        known = holdings, holdings, holdings, holdings.room_changed
+        self.own = OwnDuties(group, id, self.gate, self.chains, *known)
         caller = GroupEndsCaller(self.transport, self.view, group, id, self.ends)
         parts = (group, self.clock, self.view, self.chains, self.senders, caller, self.own)
         self.coordinator = Coordinator(*parts, self.copies, PARAMS)

@@ -39,6 +39,8 @@ SLOW_RETRY: Final = 5
 
 OWN_ROLE_MS: Final = 3000
 """A sender that has joined the line again learns within this time that a later epoch is its own."""
+LEFT_OUT_MS: Final = 10_000
+"""A chain that ends before the sender's segment for that long has lost it: no server lags more."""
 
 
 class Content(Protocol):
@@ -174,6 +176,8 @@ class OrderedState:
         self._reported = 0  # the segment, over the present session
         self._turn = 0  # the queue whose batch leaves next
         self._fenced_ms: int | None = None  # since when a master knows a later sender
+        self._is_left_out = False  # the line's newest role ends before this segment
+        self._left_out_ms: int | None = None  # since when, at least
 
     @property
     def unacked(self) -> PerQueue:
@@ -272,8 +276,12 @@ class OrderedState:
         if not role.active:
             self.active, self.reason = False, role.reason
             return []
-        if role.sender_epoch < self.epoch or role.segment < self.segment:
+        if role.sender_epoch < self.epoch:
             return []
+        if role.segment < self.segment:
+            self._is_left_out = self._is_left_out or in_line
+            return []
+        self._is_left_out, self._left_out_ms = False, None
         self.active, self.reason = True, role.reason
         if role.segment > self.segment:
             return self._follow(role, in_line)
@@ -407,7 +415,17 @@ class OrderedState:
         return []
 
     def tick(self, now_ms: int) -> list[Action]:
-        """The later sender was another one if this one does not have the role by now."""
+        """Fail for what lasts: a later sender, which is another one, or a chain that is behind."""
+        if self._is_left_out and self.error is None:
+            self._left_out_ms = now_ms if self._left_out_ms is None else self._left_out_ms
+            if now_ms - self._left_out_ms >= LEFT_OUT_MS:
+                return self._fail(
+                    OutOfSequence(
+                        f"the chain has lost segment {self.segment}, into which this sender sends: "
+                        "ZooKeeper was restored from an older backup; open the ordered producer "
+                        "again, and go on after its `last` records"
+                    )
+                )
         if self._fenced_ms is None or now_ms - self._fenced_ms < OWN_ROLE_MS or self.error:
             return []
         return self.fence(self.reason)

@@ -62,6 +62,7 @@ ERRORS: dict[Verdict, type[FmqError]] = {
     Verdict.NOT_OPEN: SegmentClosed,
     Verdict.STALE_CHAIN: Overloaded,
     Verdict.LOST: Overloaded,
+    Verdict.SEALED: SegmentClosed,
 }
 Record = tuple[str, int]
 """The program and its queue (`A/0`), and its number of the record there."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fmqclient.producer.ordered_state import (
+    LEFT_OUT_MS,
     OWN_ROLE_MS,
     SLOW_RETRY,
     Acknowledged,
@@ -151,6 +152,25 @@ def test_older_description_changes_nothing(old: Role) -> None:
     state.stream_opened()
     assert state.apply_role(old) == []
     assert (state.segment, state.frozen, state.is_open) == (2, False, True)
+
+
+def test_chain_that_stays_without_the_segment_ends_the_sender() -> None:
+    """ZooKeeper was restored from a backup: the chain's last segment is an earlier one."""
+    state = opened()
+    state.apply_role(role(closing="planned"))
+    state.apply_role(role(2))
+    state.add(0, Count(1))
+    state.apply_role(role(1), in_line=False)
+    assert state.tick(0) == state.tick(LEFT_OUT_MS) == [], "a master may have read an older one"
+    state.apply_role(role(1))
+    assert state.tick(1000) == state.tick(999 + LEFT_OUT_MS) == []
+    state.apply_role(role(2))
+    assert state.tick(2 * LEFT_OUT_MS) == [], "the broker was behind for a moment"
+    state.apply_role(role(1, closing="restored"))
+    assert state.tick(3 * LEFT_OUT_MS) == []
+    (failed,) = state.tick(4 * LEFT_OUT_MS)
+    assert isinstance(failed, Failed)
+    assert "the chain has lost segment 2" in str(failed.error)
 
 
 def test_report_goes_over_the_session_that_keeps_the_place() -> None:

@@ -27,6 +27,10 @@ CHAIN_COPY: Final = "chain"
 _MAX_JSON_BYTES: Final = 1024 * 1024
 """Most bytes that a copy may unpack to."""
 _CLOSING: Final = "ZooKeeper holds an older chain than the journals: it is being restored"
+_RESTORED: Final = (
+    "the chain was restored from a copy in the journals, which may lack later segments without a "
+    "record"
+)
 
 
 class ChainCopy(NamedTuple):
@@ -127,12 +131,14 @@ def why_not_restorable(chain: Chain, copy: ChainCopy) -> str | None:
 def restored(chain: Chain, known: Chain) -> Chain:
     """Return the next chain on the way to `known`, a copy from a journal.
 
-    An open segment is closed first, which ends the leases on it.
+    An open segment is closed first, which ends the leases on it. The restored one is closed, too:
+    its sender may have left it for a later segment that got no record, and its master may have
+    sealed it.
     """
     if chain.last is not None and chain.closing is None:
         return close(chain, _CLOSING, CloseReason.RESTORE)
     is_new = chain.last is None and not chain.floor.number
-    return require_sound(
+    after = require_sound(
         replace(
             known,
             groups=chain.groups if is_new else known.groups,  # of a new one: a person's wish
@@ -148,6 +154,7 @@ def restored(chain: Chain, known: Chain) -> Chain:
             topic_id=chain.topic_id,
         )
     )
+    return after if after.last is None else close(after, _RESTORED, CloseReason.RESTORE)
 
 
 def _start_numbers(chain: Chain, known: Chain) -> PerSubscription:

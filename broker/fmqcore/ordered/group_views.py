@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from fmqcore.ids import BrokerId
+from fmqcore.ids import BrokerId, Permission
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.zk.group_config import GroupConfig, Removal
 from fmqcore.zk.group_state import GroupState, Mode
@@ -12,9 +12,11 @@ def view_of_nodes(config: GroupConfig, state: GroupState, live: Collection[Broke
     """Return the view without what only the group's master knows: its ends, its disk limit."""
     master = state.master or config.master
     reader = master if state.mode is Mode.MASTER else state.reader
+    configured = config.member(master)
+    may_write = configured is None or bool(configured.permission & Permission.WRITE)
     return GroupView(
         reachable=master in live,
-        takes_writes=state.mode is Mode.MASTER and master in live,
+        takes_writes=state.mode is Mode.MASTER and master in live and may_write,
         read_only=state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER),
         members=len(config.members),
         missing=tuple(

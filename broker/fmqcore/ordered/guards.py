@@ -43,9 +43,9 @@ def _group_left(case: Case) -> bool:
 
 
 def has_trouble(chain: Chain, view: GroupView) -> bool:
-    """Return whether a group cannot acknowledge sends: silent, no writes, or not all members."""
+    """Return whether a group cannot acknowledge: silent, no writes, no room, or a member less."""
     whole = not view.missing and view.members >= least_members(chain)
-    return not (view.reachable and view.takes_writes and whole)
+    return not (view.reachable and view.takes_writes and whole) or view.full
 
 
 def _trouble_lasts(case: Case) -> bool:
@@ -150,14 +150,14 @@ READ_ONLY: Final = Guard(
     "{group} takes the sends",
 )
 TROUBLE: Final = Guard(
-    "the group does not answer, takes no writes, or lacks a member",
+    "the group does not answer, takes no writes, has no room, or lacks a member",
     lambda c: has_trouble(c.chain, view_of(c, last_segment(c).group)),
     "{group} takes the sends",
 )
 TROUBLE_LASTS: Final = Guard(
     "the trouble lasts",
     _trouble_lasts,
-    "{group} does not answer or lacks a member: the sends wait a moment for it",
+    "{trouble}: the sends wait a moment for it",
 )
 BELOW_START: Final = Guard(
     "the group's queues end below the segment's start",

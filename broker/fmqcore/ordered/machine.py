@@ -13,8 +13,8 @@ steps leaves nothing behind that another one would need.
 |       |                  | group taken out; another eligible                 | CLOSE       |
 |       |                  | group kept out; another that is not, eligible     | CLOSE       |
 |       |                  | a takeover reader serves the group                | CLOSE       |
-|       |                  | group silent or lacks a member; another eligible; | CLOSE       |
-|       |                  | it lasts                                          |             |
+|       |                  | group silent, full, or lacks a member; another    | CLOSE       |
+|       |                  | eligible; it lasts                                |             |
 |       | CLOSING          | another eligible; the lease is certainly over     | DECLARE     |
 |       |                  |                                                   | UNKNOWN     |
 |       | ENDED            | same sender; its report of this segment; all that | OPEN k+1    |
@@ -160,6 +160,8 @@ def _trouble(case: Case, group: GroupName) -> str:
         return f"{group} does not answer"
     if not view.takes_writes:
         return f"{group} has no master that takes writes"
+    if view.full:
+        return f"{group} has reached its disk limit"
     return f"{group} lacks {', '.join(view.missing)}"
 
 

@@ -24,6 +24,7 @@ class Verdict(Enum):
     NOT_OPEN = "not open"  # the segment takes no more: the client waits for the next one
     STALE_CHAIN = "stale chain"  # it names what this master has not read yet: read, judge again
     LOST = "lost"  # the queue ends below the segment's start: close the segment
+    SEALED = "sealed"  # open, and sealed here before ZooKeeper's data was lost: close it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,12 @@ def judge_batch(
     segment = chain.last
     if segment is None or batch.segment != segment.number or segment.group != group:
         return Judgement(Verdict.NOT_OPEN, reason=f"segment {batch.segment} takes no more records")
-    if chain.closing is not None or segment.number in sealed:
-        return Judgement(
-            Verdict.NOT_OPEN,
-            reason=f"segment {batch.segment} is closing: {chain.closing or 'it is sealed'}",
-        )
+    if chain.closing is not None:
+        reason = f"segment {batch.segment} is closing: {chain.closing}"
+        return Judgement(Verdict.NOT_OPEN, reason=reason)
+    if segment.number in sealed:
+        reason = f"segment {batch.segment} was sealed in {group} before ZooKeeper's data was lost"
+        return Judgement(Verdict.SEALED, reason=reason)
     return _place(segment, end, batch)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.journal.journal import Appended, BatchDraft
 from fmqbroker.ordered.chain_lease import Lease
 from fmqbroker.ordered.session_batches import SessionBatches
 from fmqbroker.tests.consume_harness import until
@@ -22,7 +23,10 @@ from fmqbroker.tests.ordered_bench import (
     ordered_bench,
 )
 from fmqbroker.tests.produce_harness import batch
-from fmqcore.errors import ErrorCode
+from fmqcore.batch.control import Seal, encode_seal
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.errors import ErrorCode, StorageFull
 from fmqcore.ids import BrokerId, Offset
 from fmqcore.zk.chain import Segment, Sender
 from fmqproto.v1 import client_pb2 as wire
@@ -287,6 +291,37 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
     assert "below the start 5" in closed.closing
     assert closed.closing_class == "journal"
     assert end(bench) == 0
+
+
+async def test_open_segment_that_was_sealed_here_is_closed(bench: OrderedBench) -> None:
+    """A restored chain may open a number again that the lost one had used up."""
+    payload = encode_seal(Seal(CHANGES.id, 1, (0, 0)))
+    bench.journal.append(BatchDraft(BatchType.SEAL, payload, crc32c(payload)))
+    before = end(bench)
+    (ack,) = await _acks_of(bench.line(), ordered(11))
+    assert ack.code == wire.SEGMENT_CLOSED
+    closed = bench.nodes.chains["changes"].value
+    assert "was sealed in g1 before" in (closed.closing or "")
+    assert end(bench) == before
+
+
+async def test_refusal_for_want_of_room_is_noted_once(
+    bench: OrderedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append(_: BatchDraft) -> Appended:
+        raise StorageFull("the disk limit is reached")
+
+    line, room = bench.line(), bench.append.room_changed
+    await line.take([ordered(11)])
+    assert room.count == 0
+    with monkeypatch.context() as full:
+        full.setattr(bench.journal, "append", append)
+        for _ in range(2):
+            (ack,) = (await _acks_of(bench.line(), ordered(12)))[-1:]
+            assert ack.code == wire.STORAGE_FULL
+        assert room.count == 1
+    await line.take([ordered(12)])
+    assert room.count == 2
 
 
 async def test_tail_that_a_restart_lost_comes_again(bench: OrderedBench) -> None:

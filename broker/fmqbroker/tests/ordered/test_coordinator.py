@@ -84,6 +84,24 @@ async def test_lost_slave_moves_the_sends_to_the_other_group(zookeeper: str) -> 
         assert (moved.closing, moved.sender.epoch) == (None, 1)
 
 
+async def test_full_disk_moves_the_sends_though_no_node_shows_it(zookeeper: str) -> None:
+    """The sender's place is in the other group: the full group's own master acts for it."""
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        await cast.start(G1)
+        other = await cast.start(G2)
+        async with sender(other, T) as copier:
+            await active(copier)
+            cast.holdings[G1].full = True
+            cast.holdings[G1].room_changed.notify()
+            ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            assert ended.closing == "g1 has reached its disk limit"
+            report(other, copier, 1, 1)
+            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            assert moved.last is not None
+            assert moved.last.group == G2
+
+
 async def test_report_is_in_the_line_while_sends_wait_after_it(zookeeper: str) -> None:
     """The other group's broker has no session with the sender, and shows people the same reason."""
     async with sending(zookeeper) as (cast, home, copier):

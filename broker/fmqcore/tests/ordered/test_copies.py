@@ -8,10 +8,22 @@ import pytest
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName
 from fmqcore.ordered import copies
+from fmqcore.ordered.evidence import Action, Duty, Evidence, Serving
 from fmqcore.ordered.invariants import broken_invariants
+from fmqcore.ordered.machine import decide
 from fmqcore.ordered.subscriptions import add_at, seek
 from fmqcore.properties import MAX_BYTES, NONE, Properties
-from fmqcore.tests.ordered.chains import EMPTY, ENDED, G1, G2, NEXT, OPEN
+from fmqcore.tests.ordered.chains import (
+    ALL_WHOLE,
+    EMPTY,
+    ENDED,
+    G1,
+    G2,
+    NEXT,
+    NOW,
+    OPEN,
+    PARAMS,
+)
 from fmqcore.zk.chain import Chain, ChainGroup, Floor, Segment, Sender
 
 OWN = Properties.of({"ordered": True, "colour": "red"})
@@ -83,7 +95,18 @@ def test_an_open_segment_is_closed_before_the_copy_counts() -> None:
     assert closing.segments == OPEN.segments
     assert closing.closing is not None
     assert closing.closing_class == "restore"
-    assert copies.restored(closing, known) == known
+    assert copies.restored(closing, known).segments == known.segments
+
+
+def test_restored_segment_is_closed_for_it_may_be_sealed() -> None:
+    """The newest copy is of the last segment with a record: the sender may have left it."""
+    after = copies.restored(EMPTY, OPEN)
+    assert (after.segments, after.closing_class) == (OPEN.segments, "restore")
+    sealed = Evidence(group=G1, serving=Serving.MASTER, sealed={1: (14,)}, held=(14,))
+    ended = decide(Duty.END, after, sealed, NOW, PARAMS).edit
+    assert ended is not None
+    sends = Evidence(groups=ALL_WHOLE, line=("copier-2",))
+    assert decide(Duty.SEND, ended, sends, NOW, PARAMS).action is Action.OPEN
 
 
 def test_groups_that_the_copy_lacks_keep_a_place() -> None:

@@ -38,6 +38,7 @@ from fmqcore.tests.ordered.chains import (
 )
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 
+FULL_DISK = replace(WHOLE, full=True)
 A, B = ("copier-1",), ("copier-2",)
 LONG = NOW - 60_000
 REPORT = SenderReport("copier-1", 1, (3,))
@@ -80,6 +81,10 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("one member left in the configuration", Duty.SEND, OPEN,
      {"groups": {**ALL_WHOLE, G1: replace(WHOLE, members=1)}, "trouble_since_ms": LONG},
      Action.CLOSE),
+    ("no room", Duty.SEND, OPEN,
+     {"groups": {**ALL_WHOLE, G1: FULL_DISK}, "trouble_since_ms": LONG}, Action.CLOSE),
+    ("no room anywhere", Duty.SEND, OPEN,
+     {"groups": dict.fromkeys(ALL_WHOLE, FULL_DISK), "trouble_since_ms": LONG}, Action.WAIT),
     ("a moment", Duty.SEND, OPEN,
      {"groups": LACKS, "trouble_since_ms": NOW - 399}, Action.WAIT),
     ("no other group", Duty.SEND, OPEN,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.ids import BrokerId, Epoch, GroupName
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission
 from fmqcore.ordered.evidence import GroupView, Params, Phase
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.moments import stamped
@@ -68,6 +68,12 @@ def test_member_not_live_or_not_in_sync_is_missing() -> None:
     learner = replace(SERVING, isr=frozenset())
     assert view_of_nodes(CONFIG, learner, {A, B}).missing == (B,)
     assert view_of_nodes(CONFIG, replace(SERVING, isr=frozenset()), {B}).missing == (A, B)
+
+
+def test_master_that_may_only_read_takes_no_writes() -> None:
+    master, slave = CONFIG.members
+    reads = replace(CONFIG, members=(replace(master, permission=Permission.READ), slave))
+    assert view_of_nodes(reads, SERVING, {A, B}) == replace(BY_NODES, takes_writes=False)
 
 
 def test_group_without_master_takes_no_writes() -> None:

@@ -48,14 +48,16 @@ class SessionBatches:
         self,
         append: OrderedAppend,
         topic_id: TopicId,
+        sender: str,
         check: Callable[[client_pb2.ProduceBatch], None],
         require: Callable[[TopicId], int],
         ack_timeout_ms: int,
     ) -> None:
-        """`check` validates a batch's content; `require` as in `OrderedAppend.take`."""
+        """`sender`: its id. `check` validates a batch's content; `require` as in `take`."""
         self.bytes = 0
         self._append = append
         self._topic_id = topic_id
+        self._sender = sender
         self._check = check
         self._require = require
         self._ack_timeout_ms = ack_timeout_ms
@@ -112,6 +114,7 @@ class SessionBatches:
             )
         self._check(batch)
         place = OrderedBatch(
+            self._sender,
             batch.chain_segment,
             batch.sender_epoch,
             batch.queue_id,

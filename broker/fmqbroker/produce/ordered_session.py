@@ -162,7 +162,12 @@ class OrderedSession:
         self._host = host
         timeout_ms = sessions.settings.ack_timeout_ms
         self._batches = SessionBatches(
-            sessions.append, sender.topic.id, host.check, host.require_ordered, timeout_ms
+            sessions.append,
+            sender.topic.id,
+            sender.id,
+            host.check,
+            host.require_ordered,
+            timeout_ms,
         )
         self._news: client_pb2.SenderState | None = None  # to be sent
         self._queued = Signal()  # there is something to send, or nothing more will come

@@ -155,11 +155,11 @@ class OrderedBench(Bench):
         self.gate.adopt(GroupState(Mode.MASTER, Epoch(epoch), master=ME, reader=ME))
         self.gate.count_grants(lambda: 1 << 60)
 
-    def line(self) -> SessionBatches:
+    def line(self, sender: str = OPEN.sender.id) -> SessionBatches:
         """Return a new session's batches."""
         admission = self.service.admission
         return SessionBatches(
-            self.append, CHANGES.id, admission.check, admission.require_ordered, 10_000
+            self.append, CHANGES.id, sender, admission.check, admission.require_ordered, 10_000
         )
 
     async def all_durable(self, slave: BrokerId = SLAVE) -> None:

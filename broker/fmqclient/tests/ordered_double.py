@@ -213,6 +213,7 @@ class OrderedDouble(ClusterDouble):
     ) -> FmqError | None:
         end = Offset(group.next_offset(batch.queue_id))
         wanted = OrderedBatch(
+            self.chain.sender.id,
             *(batch.chain_segment, batch.sender_epoch, batch.queue_id),
             *(batch.ordered_sequence, batch.record_count),
         )

@@ -328,7 +328,7 @@ class ClusterModel:
         correlation, segment, epoch, batch = sender.requests.popleft()
         queue, count = batch.queue, batch.content.count
         end = Offset(len(group.records[queue]))
-        wanted = OrderedBatch(segment, epoch, queue, batch.sequence, count)
+        wanted = OrderedBatch(sender.name, segment, epoch, queue, batch.sequence, count)
         made = judge_batch(self.chain, group.name, group.sealed, end, wanted)
         if made.verdict in ERRORS:
             error = ERRORS[made.verdict](made.reason)

@@ -31,6 +31,7 @@ class Verdict(Enum):
 class OrderedBatch:
     """Where a batch belongs: N records of one queue."""
 
+    sender: str  # its id; a restored chain may give an epoch again, to another sender
     segment: int
     sender_epoch: int
     queue: int
@@ -56,11 +57,13 @@ def judge_batch(
     `chain` as this master read it in its present term; `end`: the queue's next offset in the
     master's journal, also after a restart that lost a tail; `sealed`: segments sealed here.
     """
-    if batch.sender_epoch < chain.sender.epoch:
+    another = batch.sender_epoch == chain.sender.epoch and batch.sender != chain.sender.id
+    if another or batch.sender_epoch < chain.sender.epoch:
         return Judgement(
             Verdict.FENCED,
             reason=f"sender {chain.sender.id} is active in {chain.topic} with epoch "
-            f"{chain.sender.epoch}, this one has {batch.sender_epoch}: ask for the role again",
+            f"{chain.sender.epoch}, {batch.sender} has {batch.sender_epoch}: ask for the "
+            "role again",
         )
     if batch.sender_epoch > chain.sender.epoch or batch.segment >= chain.next_number:
         return Judgement(

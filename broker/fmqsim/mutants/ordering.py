@@ -90,7 +90,11 @@ ORDERING: Final[tuple[Mutant, ...]] = (
     mutant(
         "batches of a fenced sender are appended",
         "what a sender has on its way when another takes over has the next sequence, too",
-        (SENDING, "    if batch.sender_epoch < chain.sender.epoch:\n", "    if batch.count < 0:\n"),
+        (
+            SENDING,
+            "    if another or batch.sender_epoch < chain.sender.epoch:\n",
+            "    if batch.count < 0:\n",
+        ),
         (
             SENDING,
             "    if segment is None or batch.segment != segment.number or segment",

@@ -293,6 +293,15 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
     assert end(bench) == 0
 
 
+async def test_other_sender_with_the_same_epoch_is_fenced(bench: OrderedBench) -> None:
+    """The lost chain had given it that epoch, and the restored one gave it to another."""
+    await bench.line().take([ordered(11)])
+    for sequence in (11, 12):  # one is stored, by another
+        (ack,) = await _acks_of(bench.line("other-0000000001"), ordered(sequence))
+        assert ack.code == wire.SENDER_FENCED
+    assert end(bench) == 1
+
+
 async def test_open_segment_that_was_sealed_here_is_closed(bench: OrderedBench) -> None:
     """A restored chain may open a number again that the lost one had used up."""
     payload = encode_seal(Seal(CHANGES.id, 1, (0, 0)))

@@ -257,7 +257,7 @@ def _send(w: World, i: int, queue: int, p: Protocol, size: Size) -> Iterator[Eve
     g = w.groups[c.group]
     if not g.master_up:
         return
-    batch = OrderedBatch(c.segment, c.epoch, queue, c.next[queue], 1)
+    batch = OrderedBatch(name, c.segment, c.epoch, queue, c.next[queue], 1)
     made, g = _judge(w, c.group, g, batch, p, size)
     if made is None:
         return

@@ -228,7 +228,8 @@ def _any_sender(
     chain: Chain, group: GroupName, sealed: Collection[int], end: Offset, batch: OrderedBatch
 ) -> Judgement:
     last = chain.last
-    own = replace(batch, sender_epoch=chain.sender.epoch, segment=last.number if last else 0)
+    number, sender = last.number if last else 0, chain.sender
+    own = replace(batch, sender=sender.id, sender_epoch=sender.epoch, segment=number)
     return sending.judge_batch(chain, group, sealed, end, own)
 
 

@@ -30,7 +30,7 @@ from fmqcore.tests.ordered.chains import (
 )
 from fmqcore.zk.chain import Chain, Segment, Sender
 
-BATCH = OrderedBatch(segment=1, sender_epoch=1, queue=0, sequence=4, count=2)
+BATCH = OrderedBatch("copier-1", segment=1, sender_epoch=1, queue=0, sequence=4, count=2)
 """Offsets 13 and 14 of segment 1, which starts with sequence 1 at offset 10."""
 M, S = BrokerId("g1-0"), BrokerId("g1-1")
 
@@ -50,6 +50,7 @@ VERDICTS: list[tuple[str, Chain, dict[str, Any], int, set[int], Verdict]] = [
     ("another group's segment", NEXT, {"segment": 2}, 13, set(), Verdict.NOT_OPEN),
     ("not read yet", OPEN, {"segment": 2}, 13, set(), Verdict.STALE_CHAIN),
     ("sender not read yet", OPEN, {"sender_epoch": 2}, 13, set(), Verdict.STALE_CHAIN),
+    ("another with its epoch", OPEN, {"sender": "b"}, 13, set(), Verdict.FENCED),
     ("fenced", replace(OPEN, sender=Sender("b", 2)), {}, 13, set(), Verdict.FENCED),
 ]
 

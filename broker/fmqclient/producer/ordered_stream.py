@@ -124,7 +124,12 @@ class SegmentStream:
                 backoff.reset()
 
     async def _pause(self, backoff: Backoff) -> None:
-        """Wait before the next try, but not when sends go on elsewhere."""
+        """Wait before the next try, but not when sends go on elsewhere.
+
+        A closing segment takes nothing more, and its acks do not count: it needs no other stream.
+        """
+        if self._state.frozen:
+            await self._moved.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(backoff.next_ms() / 1000):
                 await self._moved.wait()

@@ -65,7 +65,9 @@ class SessionBatches:
 
     @property
     def signals(self) -> Sequence[Signal]:
-        """What may make another ack due."""
+        """What may make another ack due; none while none waits: idle sessions sleep."""
+        if not self._waiting:
+            return ()
         append = self._append
         parts = append.commit, append.lease, append.seals, append.cache
         return [*(part.changed for part in parts), *append.ends.changed]

@@ -75,9 +75,9 @@ async def test_new_member_is_awaited(bench: OrderedBench) -> None:
     await line.take([ordered(11)])
     await bench.all_durable()
     assert line.take_due() == []
+    assert bench.replication.reported in line.signals, "it moves no commit end: it is out of sync"
     bench.reports(bench.journal.end, third)
     assert len(line.take_due()) == 1
-    assert bench.replication.reported in line.signals, "it moves no commit end: it is out of sync"
 
 
 async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -> None:
@@ -291,6 +291,17 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
     assert "below the start 5" in closed.closing
     assert closed.closing_class == "journal"
     assert end(bench) == 0
+
+
+async def test_session_without_a_waiting_ack_sleeps(bench: OrderedBench) -> None:
+    """Among a thousand sessions each change of a chain would wake all others."""
+    line = bench.line()
+    assert not line.signals
+    await line.take([ordered(11)])
+    assert bench.cache.changed in line.signals
+    await bench.all_durable()
+    assert len(line.take_due()) == 1
+    assert not line.signals
 
 
 async def test_other_sender_with_the_same_epoch_is_fenced(bench: OrderedBench) -> None:

@@ -385,9 +385,9 @@ class Senders:
             self._departures.notify()
 
     async def _make(self, parent: str, path: str) -> str:
-        with contextlib.suppress(NodeExists):
-            await self._coordination.create(parent, b"")
         try:
+            with contextlib.suppress(NodeExists):
+                await self._coordination.create(parent, b"")
             return await create_once(self._coordination, path, b"")
         except NoNode:
             raise NotFound("the topic was deleted, with the line of senders") from None

@@ -25,11 +25,12 @@ from fmqbroker.tests.ordered_harness import (
     sender,
     topic,
 )
-from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.errors import NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Segment, Sender
+from fmqcore.zk.chain import Chain, Segment, Sender
+from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import KeptOut
 from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import client_pb2
@@ -270,6 +271,23 @@ async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> No
                 pass
         async with sender(other, again, "new") as new:
             await active(new)
+
+
+async def test_topic_deleted_while_a_sender_opens_is_not_found(zookeeper: str) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await until(lambda: home.chains.of(T.id), "the chain is cached")
+        stored = await home.chains.read(T.name)
+
+        async def read(_: str) -> Versioned[Chain]:
+            await ChainNodes(cast.session, C, SystemClock()).delete(T.name, T.id)
+            return stored
+
+        home.chains.read = read  # type: ignore[method-assign]
+        with pytest.raises(NotFound, match="the topic was deleted"):
+            async with home.senders.standing(T, client_pb2.SenderOpen(topic=T.name, name="late")):
+                pass
 
 
 async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str) -> None:

@@ -75,7 +75,7 @@ async def _change(
             continue
         except NoNode:  # ZooKeeper was emptied: what claimed numbers has to be asked again first
             raise Unavailable(
-                f"{node} is gone from ZooKeeper since it was read: try again"
+                f"{node} is gone from ZooKeeper: try again"
             ) from None
         return after
 

@@ -74,9 +74,7 @@ async def _change(
         except (BadVersion, NodeExists):
             continue
         except NoNode:  # ZooKeeper was emptied: what claimed numbers has to be asked again first
-            raise Unavailable(
-                f"{node} is gone from ZooKeeper: try again"
-            ) from None
+            raise Unavailable(f"{node} is gone from ZooKeeper: try again") from None
         return after
 
 

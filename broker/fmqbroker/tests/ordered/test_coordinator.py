@@ -273,7 +273,9 @@ async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> No
             await active(new)
 
 
-async def test_topic_deleted_while_a_sender_opens_is_not_found(zookeeper: str) -> None:
+async def test_topic_deleted_while_a_sender_opens_is_not_found(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with acting(zookeeper) as cast:
         await cast.create(T)
         home = await cast.start(G1)
@@ -284,7 +286,7 @@ async def test_topic_deleted_while_a_sender_opens_is_not_found(zookeeper: str) -
             await ChainNodes(cast.session, C, SystemClock()).delete(T.name, T.id)
             return stored
 
-        home.chains.read = read  # type: ignore[method-assign]
+        monkeypatch.setattr(home.chains, "read", read)
         with pytest.raises(NotFound, match="the topic was deleted"):
             async with home.senders.standing(T, client_pb2.SenderOpen(topic=T.name, name="late")):
                 pass

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from fmqcore.errors import Malformed, Unavailable
 from fmqcore.ids import TopicId
 from fmqcore.zk.topic_numbers import Noted, TopicNumbers, numbers_from_json, numbers_to_json
-from fmqport.coordination import BadVersion, Coordination, NodeExists
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
 
 
 async def next_topic_id(
@@ -73,6 +73,8 @@ async def _change(
                 await coordination.set(node, numbers_to_json(after), found.version)
         except (BadVersion, NodeExists):
             continue
+        except NoNode:  # ZooKeeper was emptied: what claimed numbers has to be asked again first
+            raise Unavailable(f"{node} is gone from ZooKeeper: try again") from None
         return after
 
 

@@ -84,8 +84,8 @@ class ChainNodes:
     async def report(self, chain: Chain, places: Iterable[str]) -> SenderReport | None:
         """Return what the active sender reported of the last segment, if sends wait though it did.
 
-        `places`: the line of senders. Raises `Unavailable`. A report is for people alone: one that
-        does not decode counts as none.
+        `places`: the line of senders. Raises `Unavailable`. A report that does not decode, or is of
+        an earlier closing, counts as none.
         """
         last, parent = chain.last, layout.senders_node(self._cluster, chain.topic)
         if chain.closing is None or last is None or not last.has_ended:

@@ -22,7 +22,7 @@ from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
 from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
 from fmqcore.zk.topic_numbers import TopicNumbers, numbers_from_json
-from fmqport.coordination import BadVersion, Coordination, NodeExists
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
 from fmqport.topic_ids import forget_topic_id, next_topic_id, topic_numbers
 from fmqport.transport import CallContext, Handlers
 from fmqproto.v1 import client_pb2
@@ -313,6 +313,10 @@ class ClusterView:
                 await self._coordination.create(node, topic_to_json(topic))
             except NodeExists:
                 pass  # somebody was quicker: as if it had been there
+            except NoNode:
+                raise Unavailable(
+                    f"topic {name!r} was not created: {topics} is gone from ZooKeeper; try again"
+                ) from None
             else:
                 _log.info("topic_created", topic=name, id=topic.id)
                 if_not_exists = True

@@ -22,6 +22,7 @@ from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import Malformed, Unavailable
 from fmqcore.ids import GroupName, TopicId
+from fmqcore.ordered.evidence import SenderReport
 from fmqcore.zk.chain import NO_TOPIC, Chain
 from fmqcore.zk.codec import Versioned
 from fmqport.coordination import BadVersion
@@ -139,6 +140,10 @@ class ChainCache:
         read = [name for name in names if name in self._entries]
         if failed := await self._read_many(read):
             raise Unavailable(f"the chain of topic {failed[0]} could not be read from ZooKeeper")
+
+    async def report(self, chain: Chain, places: Iterable[str]) -> SenderReport | None:
+        """Return the report in the active sender's nodes: see `ChainNodes.report`."""
+        return await self._nodes.report(chain, places)
 
     async def edit(self, before: Versioned[Chain], edit: Chain) -> bool:
         """Replace `before` by `edit`: one compare-and-set; return whether it certainly stands.

@@ -1,7 +1,8 @@
 """Drives the chains of ordered topics: evidence, `fmqcore.ordered.machine.decide`, one write.
 
 Each broker has one. For a topic, the broker that has the session of the first sender in line acts
-at once on duty SEND; if that broker is gone, one of the group that was open acts 1 to 2 s later.
+at once on duty SEND; if it is gone, or does not reach the next group, a broker of the group that
+was open acts 1 to 2 s later. That one finds what the sender reported in the sender's node.
 Duties END, HEADS and TIDY belong to the broker that serves a segment's group (`own_duties`). Any
 broker may act on any chain at any time: a step that comes twice fails on the node's version.
 
@@ -17,6 +18,7 @@ these were as hoped.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -26,7 +28,7 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties
-from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.ordered.sender_standing import Senders, SenderStanding, WatchedNodes
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
@@ -44,7 +46,7 @@ from fmqcore.ordered.evidence import (
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.guards import has_trouble
 from fmqcore.ordered.machine import decide
-from fmqcore.ordered.senders import Standing, line_of
+from fmqcore.ordered.senders import Standing, line_of, sender_of
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_state import GroupState
@@ -79,6 +81,13 @@ class _Memory:
     polls: int = 0  # questions to masters since the chain's last change
     version: int = -1  # of the chain, at the last look
     wait: str = ""  # what the sends wait for, as last logged
+    line: WatchedNodes | None = None  # while this broker stands in, and no segment is open
+
+    def close_line(self) -> None:
+        """Watch the line no more."""
+        if self.line is not None:
+            self.line.close()
+            self.line = None
 
 
 class Coordinator:
@@ -136,17 +145,21 @@ class Coordinator:
 
     async def run(self) -> None:
         """Coordinate until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._timers.run())
-            tasks.create_task(self._own.run())
-            tasks.create_task(self._watch_groups())
-            while True:
-                while self._due and len(self._busy) < _AT_ONCE:
-                    topic = next(iter(self._due))
-                    del self._due[topic]
-                    self._busy.add(topic)
-                    tasks.create_task(self._serve(topic))
-                await self._woken.wait()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._timers.run())
+                tasks.create_task(self._own.run())
+                tasks.create_task(self._watch_groups())
+                while True:
+                    while self._due and len(self._busy) < _AT_ONCE:
+                        topic = next(iter(self._due))
+                        del self._due[topic]
+                        self._busy.add(topic)
+                        tasks.create_task(self._serve(topic))
+                    await self._woken.wait()
+        finally:
+            for memory in self._memory.values():
+                memory.close_line()
 
     async def _watch_groups(self) -> None:
         """Wake the topics of each group whose nodes changed; all when this broker's role did."""
@@ -184,7 +197,7 @@ class Coordinator:
             while await self._step(topic, memory):
                 pass
         except (NotFound, UnknownTopic, InvalidArgument):
-            self._memory.pop(topic, None)  # the chain is gone, or was never made
+            self._forget(topic)  # the chain is gone, or was never made
         except FmqError as error:  # ZooKeeper or the own disk: every step may be made again
             _log.info("chain_step_failed", topic_id=topic, error=str(error))
             self._set_alarm(topic, memory, self._clock.monotonic_ms() + _RETRY_MS)
@@ -199,10 +212,11 @@ class Coordinator:
         self.looks += 1
         stored = self._chains.stored_of(topic)
         if stored is None:
-            self._memory.pop(topic, None)
+            self._forget(topic)
             return False
         if stored.version != memory.version:
             memory.version, memory.polls = stored.version, 0
+            memory.close_line()
         memory.alarm_ms = None
         if (reason := self._copies.behind(stored.value)) is not None:
             self._senders.note_wait(topic, reason, reason)
@@ -217,6 +231,10 @@ class Coordinator:
             self._poll_later(topic, memory)
         return await self._send(stored, memory)
 
+    def _forget(self, topic: TopicId) -> None:
+        if (memory := self._memory.pop(topic, None)) is not None:
+            memory.close_line()
+
     # ---- duty SEND
     async def _send(self, stored: Versioned[Chain], memory: _Memory) -> bool:
         chain = stored.value
@@ -225,8 +243,12 @@ class Coordinator:
         first = self._first_sender(chain)
         if first is None and not self._stands_in(stored, memory, nodes):
             return False
-        line = line_of(await self._senders.line(chain.topic), chain.sender.id)
-        evidence = self._evidence(chain, memory, nodes, line)
+        places = await self._senders.line(chain.topic)
+        evidence = self._evidence(chain, memory, nodes, line_of(places, chain.sender.id))
+        if first is None:
+            report = await self._chains.report(chain, places)
+            evidence = replace(evidence, report=evidence.report or report)
+            self._watch_line(chain, memory, places)
         decision = self._decide(chain, evidence)
         if decision.action is Action.WAIT:
             decision, asked = await self._ask(chain, evidence)
@@ -316,6 +338,15 @@ class Coordinator:
             return False
         return True
 
+    def _watch_line(self, chain: Chain, memory: _Memory, places: tuple[str, ...]) -> None:
+        """Look again when a sender comes or reports: its broker may not reach the next group."""
+        if chain.closing is None or chain.last is None or not chain.last.has_ended:
+            return
+        if memory.line is None:
+            memory.line = self._senders.watched(partial(self.wake, chain.topic_id))
+        own = [place for place in places if sender_of(place) == chain.sender.id]
+        memory.line.watch(self._senders.nodes_of_line(chain.topic, own))
+
     # ---- what is noted
     def _note_times(
         self, memory: _Memory, chain: Chain, nodes: Mapping[GroupName, GroupView]
@@ -353,7 +384,7 @@ class Coordinator:
         memory.wait = wait
 
     async def _note_report(self, chain: Chain, first: SenderStanding, report: SenderReport) -> None:
-        """Note the sender's report in its node: each broker shows people from it why sends wait."""
+        """Note the sender's report in its node: another broker may get further with it."""
         last = chain.last
         ended = last is not None and last.has_ended
         if ended and first.id == report.sender:

@@ -7,6 +7,8 @@ gets the answer.
 
 from typing import Final
 
+import structlog
+
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.member_ends import Links, MemberEnds
 from fmqbroker.ordered.term import Term
@@ -14,11 +16,14 @@ from fmqbroker.replication.view import LinkView
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
+from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId, Offset, Permission, Position, TopicId
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.ordered.group_views import why_avoided
 from fmqcore.zk.chain import Chain, PerQueue
 from fmqcore.zk.group_state import Mode
+
+_log = structlog.get_logger()
 
 _MAX_FAR: Final = 1024
 """Most topics whose ends at an old position are kept."""
@@ -45,6 +50,7 @@ class Holdings:
         self._far: dict[TopicId, tuple[Position, PerQueue]] = {}
         self._asked: dict[TopicId, tuple[Position, int]] = {}
         self._asked_more = Signal()
+        self._complaints: dict[TopicId, str] = {}  # why a read failed, as last logged
 
     @property
     def known(self) -> Signal:
@@ -108,19 +114,32 @@ class Holdings:
         )
 
     async def run(self) -> None:
-        """Read the ends at old positions from disk."""
+        """Read the ends at old positions from disk, until cancelled.
+
+        A read that fails leaves its topic's ends unknown until `held` is asked for them again.
+        """
         while True:
             while self._asked:
                 topic_id, (end, queues) = self._asked.popitem()
-                found = [
-                    await self._journal.offset_at(topic_id, queue, end) for queue in range(queues)
-                ]
-                self._far.pop(topic_id, None)
-                self._far[topic_id] = end, tuple(found)
-                if len(self._far) > _MAX_FAR:
-                    del self._far[next(iter(self._far))]
-                self.known.notify()
+                try:
+                    await self._read(topic_id, end, queues)
+                except FmqError as error:  # of one segment, or one that was just removed
+                    self._complain(topic_id, str(error))
             await self._asked_more.wait()
+
+    async def _read(self, topic_id: TopicId, end: Position, queues: int) -> None:
+        found = [await self._journal.offset_at(topic_id, queue, end) for queue in range(queues)]
+        self._complaints.pop(topic_id, None)
+        self._far.pop(topic_id, None)
+        self._far[topic_id] = end, tuple(found)
+        if len(self._far) > _MAX_FAR:
+            del self._far[next(iter(self._far))]
+        self.known.notify()
+
+    def _complain(self, topic_id: TopicId, reason: str) -> None:
+        if self._complaints.get(topic_id) != reason:
+            self._complaints[topic_id] = reason
+            _log.error("ordered_ends_unknown", topic_id=topic_id, reason=reason)
 
     def _in_sync(self, slave: BrokerId) -> bool:
         link = self._links.links.get(slave, LinkView())

@@ -6,17 +6,21 @@ are looked up once for each offset.
 
 from functools import partial
 
+import structlog
+
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.errors import CorruptJournal
 from fmqcore.ids import GroupName, Offset, Position, TopicId
 from fmqcore.ordered.delivery import floor_since_start
 from fmqcore.ordered.subscriptions import oldest_kept
 from fmqcore.zk.chain import PerQueue
 from fmqcore.zk.topic import TopicConfig
 
+_log = structlog.get_logger()
 _Place = tuple[TopicId, int, int]  # topic, queue, offset
 
 
@@ -73,7 +77,15 @@ class KeptSegments:
         return floor_since_start(entry, start)
 
     async def _position(self, place: _Place) -> Position | None:
-        """Return where the first record from an offset on lies; None if none is stored yet."""
+        """Return where the first record from an offset on lies; None if none is stored yet.
+
+        In a damaged segment that is not known: then all of the journal counts as needed, and at the
+        disk limit it is given up as elsewhere.
+        """
         topic_id, queue, start = place
-        found = await self._journal.find(topic_id, queue, Offset(start), 1)
+        try:
+            found = await self._journal.find(topic_id, queue, Offset(start), 1)
+        except CorruptJournal as error:
+            _log.error("unread_segment_damaged", topic_id=topic_id, queue=queue, error=str(error))
+            return self._journal.journal_start
         return found[0].position if found else None

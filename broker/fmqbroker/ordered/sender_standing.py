@@ -12,7 +12,8 @@ same sender, and goes on if no other has the role by then.
 A sender may open further sessions, to the masters of groups, with that place's id: they have no
 node, and learn the same states. A `SenderReport` counts for one closing (`fmqcore.ordered.machine`
 compares sender and segment); it is forgotten when the chain's last number changes. While sends wait
-though it is there, the sender's node has it, too: so each broker shows people the same reason.
+though it is there, the sender's node has it, too: so each broker shows people the same reason, and
+one that reaches the next group may stand in for this one.
 
 Leaves in ZooKeeper: `ordered/<t>/senders`, and the nodes below for as long as their senders.
 """
@@ -76,7 +77,7 @@ class SenderStanding:
         self.places: tuple[str, ...] = ()  # all nodes of the line
         self.line: tuple[str, ...] = ()  # the senders
         self.report: SenderReport | None = None
-        self.noted: SenderReport | None = None  # in the node, for people
+        self.noted: SenderReport | None = None  # in the node, for other brokers
         self.moved = Signal()  # something of `SenderState` may have changed
         self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
         self.trouble: str = ""  # why the open segment takes no sends, by the same
@@ -163,6 +164,28 @@ class SenderStanding:
             )
 
 
+class WatchedNodes:
+    """The watched nodes of one line of senders."""
+
+    def __init__(self, coordination: Coordination, changed: Callable[[], None]) -> None:
+        self._coordination = coordination
+        self._changed = changed
+        self._stops: dict[str, Callable[[], None]] = {}
+
+    def watch(self, paths: Iterable[str]) -> None:
+        """Watch these nodes and no other; a new one counts as changed once soon."""
+        wanted = tuple(paths)
+        for path in [path for path in self._stops if path not in wanted]:
+            self._stops.pop(path)()
+        for path in wanted:
+            if path not in self._stops:
+                self._stops[path] = self._coordination.watch(path, self._changed)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self.watch(())
+
+
 class Senders:
     """All of a broker's senders, by topic."""
 
@@ -220,7 +243,7 @@ class Senders:
             callback(topic)
 
     async def note_report(self, sender: SenderStanding, report: SenderReport) -> None:
-        """Note a report in the sender's node, for people; once. Raises `Unavailable`."""
+        """Note a report in the sender's node, for other brokers; once. Raises `Unavailable`."""
         if sender.noted == report:
             return
         path = f"{layout.senders_node(self._cluster, sender.topic.name)}/{sender.place}"
@@ -235,6 +258,15 @@ class Senders:
         if synced:
             await self._coordination.sync(node)
         return tuple(in_sequence(await self._coordination.children(node)))
+
+    def watched(self, changed: Callable[[], None]) -> WatchedNodes:
+        """Return what watches nodes of a line; `changed`: called when one may differ."""
+        return WatchedNodes(self._coordination, changed)
+
+    def nodes_of_line(self, topic: str, places: Iterable[str]) -> list[str]:
+        """Return the node that changes when a sender comes or goes, and those of these places."""
+        node = layout.senders_node(self._cluster, topic)
+        return [node, *(f"{node}/{place}" for place in places)]
 
     # ---- a place in the line
     @asynccontextmanager
@@ -288,7 +320,7 @@ class Senders:
         with contextlib.ExitStack() as stops:
             stops.callback(self._chains.on_changed(chain_changed))
             stops.callback(self._coordination.on_state(session_moved))
-            watched = _WatchedNodes(self._coordination, changes)
+            watched = WatchedNodes(self._coordination, changes.notify)
             stops.callback(watched.close)
             while True:
                 seen = changes.count
@@ -296,7 +328,7 @@ class Senders:
                 if changes.count == seen:
                     await wait_any(changes, timeout_s=pause_s)
 
-    async def _look(self, sender: SenderStanding, watched: "_WatchedNodes") -> bool:
+    async def _look(self, sender: SenderStanding, watched: WatchedNodes) -> bool:
         """Read the line once; return False if ZooKeeper gave no answer."""
         name = sender.topic.name
         try:
@@ -353,9 +385,9 @@ class Senders:
             self._departures.notify()
 
     async def _make(self, parent: str, path: str) -> str:
-        with contextlib.suppress(NodeExists):
-            await self._coordination.create(parent, b"")
         try:
+            with contextlib.suppress(NodeExists):
+                await self._coordination.create(parent, b"")
             return await create_once(self._coordination, path, b"")
         except NoNode:
             raise NotFound("the topic was deleted, with the line of senders") from None
@@ -380,25 +412,3 @@ class Senders:
         name = await find_own(self._coordination, path)
         if name is not None:
             await self._coordination.delete(f"{path.rpartition('/')[0]}/{name}")
-
-
-class _WatchedNodes:
-    """The watched nodes of one sender's line."""
-
-    def __init__(self, coordination: Coordination, changes: Signal) -> None:
-        self._coordination = coordination
-        self._changes = changes
-        self._stops: dict[str, Callable[[], None]] = {}
-
-    def watch(self, paths: Iterable[str]) -> None:
-        """Watch these nodes and no other; a new one counts as changed once soon."""
-        wanted = tuple(paths)
-        for path in [path for path in self._stops if path not in wanted]:
-            self._stops.pop(path)()
-        for path in wanted:
-            if path not in self._stops:
-                self._stops[path] = self._coordination.watch(path, self._changes.notify)
-
-    def close(self) -> None:
-        """Watch nothing any more."""
-        self.watch(())

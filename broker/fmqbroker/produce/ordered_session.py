@@ -199,7 +199,9 @@ class OrderedSession:
         window_bytes = self._sessions.settings.session_window_bytes
         while request is not None:
             await self._take(request)
-            while self._batches.bytes > window_bytes or self._host.is_full():
+            # Only batches add bytes. A report or heartbeat, which the place in line and the next
+            # segment hang on, waits for nothing that other producers hold.
+            while request.batches and (self._batches.bytes > window_bytes or self._host.is_full()):
                 await wait_any(self._host.released, timeout_s=_FULL_CHECK_S)
             request = await self._receive()
             if request is not None and request.HasField("open"):

@@ -29,7 +29,9 @@ from fmqcore.zk.chain import Chain, ChainGroup, PerQueue, chain_from_json
 from fmqcore.zk.group_config import GroupConfig, KeptOut, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
+from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
+from fmqproto.v1.replication_pb2 import GroupEndsReply
 
 C = "c"
 G1, G2 = GroupName("g1"), GroupName("g2")
@@ -99,6 +101,19 @@ class Holdings:
         self.due.append(callback)
 
 
+class Caller(GroupEndsCaller):
+    """It gets no answer of the groups in `cut`."""
+
+    cut: frozenset[GroupName] = frozenset()
+
+    async def ask(
+        self, group: GroupName, chain: Chain, offsets: Mapping[int, int] | None = None
+    ) -> GroupEndsReply:
+        if group in self.cut:
+            raise TransportError(f"the link to {group} is cut")
+        return await super().ask(group, chain, offsets)
+
+
 class Node:
     """The ordered parts of one broker."""
 
@@ -116,8 +131,8 @@ class Node:
         self.ends = GroupEnds(None, self.chains, holdings, self.copies)  # type: ignore[arg-type]
         known = holdings, holdings, holdings, holdings.room_changed
         self.own = OwnDuties(group, id, self.gate, self.chains, *known)
-        caller = GroupEndsCaller(self.transport, self.view, group, id, self.ends)
-        parts = (group, self.clock, self.view, self.chains, self.senders, caller, self.own)
+        self.caller = Caller(self.transport, self.view, group, id, self.ends)
+        parts = (group, self.clock, self.view, self.chains, self.senders, self.caller, self.own)
         self.coordinator = Coordinator(*parts, self.copies, PARAMS)
         self.address = ""
 

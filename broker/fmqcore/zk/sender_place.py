@@ -1,7 +1,8 @@
 """A sender's place in the line of an ordered topic: `ordered/<t>/senders/<place>`.
 
 The node is empty until sends wait although the sender has reported. Its broker then notes the
-report here, so that each broker gives people the same reason. No step of a chain reads it.
+report here: each broker gives people the same reason, and one that reaches more of the groups may
+take the step. The report counts for that sender and that segment alone.
 """
 
 import json

@@ -26,6 +26,25 @@ async def test_a_node_that_was_made_as_a_parent_counts_from_one(harness: Harness
     assert [await next_topic_id(one, NODE, "audit") for _ in range(2)] == [1, 2]
 
 
+async def test_node_that_goes_before_the_write_is_reported(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper is emptied at that moment. A duty of each broker makes the same write."""
+    one = await harness.session()
+    assert await next_topic_id(one, NODE, "orders") == 1
+    with monkeypatch.context() as emptied:
+
+        async def write(path: str, data: bytes, version: int) -> int:
+            emptied.undo()
+            await one.delete(path)
+            return await one.set(path, data, version)
+
+        emptied.setattr(one, "set", write)
+        with pytest.raises(Unavailable, match="is gone from ZooKeeper"):
+            await next_topic_id(one, NODE, "audit")
+    assert await one.get(NODE) is None, "no number that was given before"
+
+
 @pytest.mark.parametrize("garbage", [b"7", b"{", b'{"next": 3}', b'{"next_id": null}', b"\xff"])
 async def test_garbage_is_reported_and_left_unchanged(harness: Harness, garbage: bytes) -> None:
     one = await harness.session()

@@ -11,12 +11,14 @@ from fmqadapters.process.clock import SystemClock
 from fmqadapters.zookeeper.session import ZooKeeperSession
 from fmqbroker.cluster.chain_nodes import ChainNodes
 from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
-from fmqcore.ids import GroupName, TopicId
+from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.subscriptions import add_subscription
 from fmqcore.ordered.transitions import close
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json
+from fmqcore.zk.sender_place import PlaceReport, place_report_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqport.coordination import NodeExists
 
@@ -186,3 +188,21 @@ async def test_topic_that_is_not_ordered_is_refused(
         with pytest.raises(UnknownTopic, match="there is no topic"):
             await chains.topic(name)
     assert await chains.topic("changes") == TOPIC
+
+
+async def test_report_counts_for_one_sender_and_one_closing(
+    chains: ChainNodes, session: ZooKeeperSession
+) -> None:
+    """A sender that moved has two nodes: the older may have the report of an earlier closing."""
+    line = layout.senders_node(C, "changes")
+    closing = replace(
+        OPEN, closing="planned", segments=(Segment(2, G1, 1, (4,), (10,), end=(12,)),)
+    )
+    me = closing.sender.id
+    places = (f"other-1-1-{1:010}", f"{me}-1-{2:010}", f"{me}-2-{3:010}")
+    for place, segment in zip(places, (2, 1, 2), strict=True):
+        node = place_report_to_json(PlaceReport(segment, (Offset(segment + 3),)))
+        await session.create(f"{line}/{place}", node, make_parents=True)
+    assert await chains.report(closing, places[:2]) is None
+    assert await chains.report(closing, places) == SenderReport(me, 2, (5,))
+    assert await chains.report(replace(closing, closing=None), places) is None

@@ -12,12 +12,12 @@ from fmqbroker.tests import journal_kit
 from fmqbroker.tests.cluster.test_view import a_group
 from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, until
 from fmqbroker.tests.produce_harness import ORDERS, Bench
-from fmqcore.errors import NoPermission, UnknownTopic
+from fmqcore.errors import NoPermission, Unavailable, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import config_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
-from fmqport.coordination import Node
+from fmqport.coordination import Node, NoNode
 from fmqproto.v1 import client_pb2
 
 G1 = GroupName("g1")
@@ -80,6 +80,22 @@ class Tree:
     def change(self, path: str) -> None:
         for changed in self.watches.get(path, []):
             changed()
+
+
+class Emptied(Tree):
+    """It loses its data before the topic's own node is made."""
+
+    async def create(self, path: str, data: bytes, *, make_parents: bool = False) -> None:
+        if not make_parents:
+            raise NoNode(path)
+        self.nodes[path] = data
+
+
+async def test_topic_without_a_parent_node_is_to_be_made_again() -> None:
+    view = ClusterView(Emptied(), "c")  # type: ignore[arg-type]
+    await view.load()
+    with pytest.raises(Unavailable, match=r"topic 'orders' was not created.*try again"):
+        await view.create_topic("orders", 4, (), if_not_exists=False)
 
 
 @pytest.mark.parametrize(

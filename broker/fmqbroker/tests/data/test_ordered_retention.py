@@ -12,6 +12,7 @@ from fmqbroker.ordered.kept_segments import KeptSegments
 from fmqbroker.tests.consume.chain_kit import APP, CHANGES, G1, G2, OPEN, C, Stage, staged
 from fmqbroker.tests.consume_harness import ME, until
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.errors import CorruptJournal
 from fmqcore.ids import Offset, Position
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Segment
@@ -71,6 +72,25 @@ async def test_unread_segment_is_kept_until_the_disk_is_full(
         await filled(stage)
         assert await keeping.check_once() == 0, "the rest is kept again"
         assert journal.journal_start == start
+
+
+async def test_damaged_unread_segment_goes_when_the_disk_is_full(
+    tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a place for it, nothing of any topic was ever deleted again."""
+    async with staged(tmp_path, zookeeper, READ, **SMALL) as stage:
+        await filled(stage)
+        journal, keeping = stage.one.rig.journal, retention(stage)
+
+        async def find(*_: object) -> None:
+            raise CorruptJournal("a segment is damaged")
+
+        monkeypatch.setattr(journal, "find", find)
+        assert await keeping.check_once() == 0, "`app` has read nothing"
+        space = journal._parts.store.space
+        space._min_free = 1 << 62
+        await space.check()
+        assert await keeping.check_once() > 0
 
 
 async def test_open_segment_loses_what_all_have_read(tmp_path: Path, zookeeper: str) -> None:

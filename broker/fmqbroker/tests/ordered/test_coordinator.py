@@ -25,11 +25,12 @@ from fmqbroker.tests.ordered_harness import (
     sender,
     topic,
 )
-from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.errors import NotFound, Unavailable, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Segment, Sender
+from fmqcore.zk.chain import Chain, Segment, Sender
+from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import KeptOut
 from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import client_pb2
@@ -116,6 +117,51 @@ async def test_report_is_in_the_line_while_sends_wait_after_it(zookeeper: str) -
                 await asyncio.sleep(0.01)
         assert found == copier.report
         assert await nodes.report(replace(ended, closing=None), (copier.place,)) is None
+
+
+@asynccontextmanager
+async def cut_off(zookeeper: str) -> AsyncIterator[tuple[Cast, Node, Node]]:
+    """Run the masters of both groups, and a slave of g2 that does not reach its master."""
+    async with acting(zookeeper) as cast:
+        home = await cast.start(G1)
+        await cast.start(G2)
+        cut = await cast.start(G2, slave=True)
+        cut.caller.cut = frozenset([G2])
+        yield cast, home, cut
+
+
+async def test_other_broker_opens_if_the_senders_is_cut_off(zookeeper: str) -> None:
+    """It reaches the next group, and has the report from the line."""
+    async with cut_off(zookeeper) as (cast, home, cut):
+        await cast.create(T)
+        async with sender(cut, T) as copier:
+            await active(copier)
+            cast.holdings[G1].ends = (3,)
+            await cast.change_state(G1, isr=frozenset())
+            await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+            looks = home.coordinator.looks
+            await until(lambda: home.coordinator.looks > looks + 1, "it has looked in vain")
+            report(cut, copier, 1, 3)
+            moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+            second = moved.segments[1]
+            assert (second.group, second.start, second.first_sequence) == (G2, (7,), (3,))
+            assert moved.sender == Sender(copier.id, 1)
+
+
+async def test_new_sender_whose_broker_is_cut_off_gets_a_segment(zookeeper: str) -> None:
+    async with cut_off(zookeeper) as (cast, home, cut):
+        opened = replace(
+            chain(T), segments=(Segment(1, G1, 1, (1,), (0,)),), sender=Sender("gone-0000000000", 1)
+        )
+        await cast.create(T, opened)
+        await cast.change_state(G1, isr=frozenset())
+        await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        looks = home.coordinator.looks
+        await until(lambda: home.coordinator.looks > looks + 1, "no sender was in line")
+        async with sender(cut, T) as copier:
+            await active(copier)
+            moved = await cast.chain(T)
+            assert moved.sender == Sender(copier.id, 2)
 
 
 async def test_group_that_is_kept_out_takes_sends_if_no_other_can(zookeeper: str) -> None:
@@ -243,6 +289,25 @@ async def test_topic_created_again_lets_go_of_the_old_line(zookeeper: str) -> No
                 pass
         async with sender(other, again, "new") as new:
             await active(new)
+
+
+async def test_topic_deleted_while_a_sender_opens_is_not_found(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with acting(zookeeper) as cast:
+        await cast.create(T)
+        home = await cast.start(G1)
+        await until(lambda: home.chains.of(T.id), "the chain is cached")
+        stored = await home.chains.read(T.name)
+
+        async def read(_: str) -> Versioned[Chain]:
+            await ChainNodes(cast.session, C, SystemClock()).delete(T.name, T.id)
+            return stored
+
+        monkeypatch.setattr(home.chains, "read", read)
+        with pytest.raises(NotFound, match="the topic was deleted"):
+            async with home.senders.standing(T, client_pb2.SenderOpen(topic=T.name, name="late")):
+                pass
 
 
 async def test_next_sender_in_line_takes_over_from_one_that_goes(zookeeper: str) -> None:

@@ -19,10 +19,26 @@ from fmqbroker.tests.ordered_bench import (
     ordered,
     ordered_bench,
 )
-from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.errors import CorruptJournal
+from fmqcore.ids import BrokerId, Epoch, Offset, Permission, Position, TopicId
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.zk.group_config import Removal
 from fmqcore.zk.group_state import GroupState, Mode
+
+
+async def fall_behind(bench: OrderedBench) -> None:
+    """Have the slave report a position whose index has left memory, with two records below it."""
+    journal, line = bench.journal, bench.line()
+    journal_kit.fill(journal, 200)
+    await line.take([ordered(11, 2)])
+    behind = journal.end
+    await line.take([ordered(13)])
+    journal_kit.fill(journal, 300)
+    await journal.wait_durable(journal.end)
+    journal.note_commit_end(journal.end)
+    journal_kit.fill(journal, 100)
+    await until(lambda: journal.index_start > behind, "the old index has left memory")
+    bench.reports(behind)
 
 
 @pytest.fixture
@@ -140,20 +156,39 @@ async def test_new_member_has_to_report_first(bench: OrderedBench) -> None:
 async def test_ends_of_a_member_far_behind_come_from_disk(tmp_path: Path) -> None:
     """The index of what is committed leaves memory; the members' position may lie below."""
     async with ordered_bench(tmp_path) as bench:
-        journal, line = bench.journal, bench.line()
-        journal_kit.fill(journal, 200)
-        await line.take([ordered(11, 2)])
-        behind = journal.end
-        await line.take([ordered(13)])
-        journal_kit.fill(journal, 300)
-        await journal.wait_durable(journal.end)
-        journal.note_commit_end(journal.end)
-        journal_kit.fill(journal, 100)
-        await until(lambda: journal.index_start > behind, "the old index has left memory")
-        bench.reports(behind)
+        await fall_behind(bench)
         assert bench.holdings.held(OPEN) is None
         assert bench.holdings.held_end(CHANGES.id, 0) is None
         finding = asyncio.create_task(bench.holdings.run())
+        await until(lambda: bench.holdings.known.count)
+        assert bench.holdings.held(OPEN) == (2, 0)
+        finding.cancel()
+        await asyncio.gather(finding, return_exceptions=True)
+
+
+async def test_damaged_old_segment_leaves_the_ends_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One damaged segment must not end a duty of the broker: all groups would be without it."""
+    async with ordered_bench(tmp_path) as bench:
+        await fall_behind(bench)
+        tries: list[TopicId] = []
+
+        async def offset_at(topic: TopicId, *_: object) -> Offset:
+            tries.append(topic)
+            raise CorruptJournal("its index has to be made again, and the segment is damaged")
+
+        with monkeypatch.context() as damage:
+            damage.setattr(bench.journal, "offset_at", offset_at)
+            finding = asyncio.create_task(bench.holdings.run())
+            assert bench.holdings.held(OPEN) is None
+            await until(lambda: tries or finding.done())
+            assert bench.holdings.held(OPEN) is None
+            await until(lambda: len(tries) > 1 or finding.done())
+            await asyncio.sleep(0.01)
+            assert len(tries) == 2, "it is read again only when it is asked for"
+            assert not finding.done()
+        assert bench.holdings.held(OPEN) is None
         await until(lambda: bench.holdings.known.count)
         assert bench.holdings.held(OPEN) == (2, 0)
         finding.cancel()

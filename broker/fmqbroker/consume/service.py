@@ -162,6 +162,7 @@ class FetchService:
         begin = (wanted.group, topic, wanted.start, wanted.start_ms)
         opener = self._subscriptions if topic.ordered else None
         group = await (opener or self.groups).ensure(*begin, temporary=wanted.temporary)
+        self.groups.require_known(group)
         now_ms = self._clock.monotonic_ms()
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]

@@ -333,6 +333,11 @@ class Message:
         if batch.tracker.ack(self.offset, batch.term, batch.epoch):
             batch.session.acked()
 
+    def _ack_if_open(self) -> None:
+        """Ack without `await`, unless no broker gets it: the message comes again then."""
+        if self._batch.session.over is None:
+            self.ack_now()
+
     async def nack(self, *, delay_ms: int = 0) -> None:
         """Redeliver the message after `delay_ms`, to whichever member then holds its queue."""
         if not isinstance(delay_ms, int) or not 0 <= delay_ms < 2**32:

@@ -88,7 +88,7 @@ def _is_deleted(rig: Rig) -> None:
 async def test_group_dropped_as_it_gets_its_place_takes_no_session(
     tmp_path: Path, dropping: Callable[[Rig], None]
 ) -> None:
-    """The session would hang, and the acks of its stream would be lost."""
+    """It would hang, and the acks that it takes would be lost."""
     async with rigged(tmp_path) as (rig, chains):
 
         async def meanwhile() -> None:

@@ -76,4 +76,4 @@ class AutoAcks:
 def _ack(messages: Iterable[Message]) -> None:
     for message in messages:
         if not message.nacked:
-            message._ack_if_open()
+            message._note_done()

@@ -32,9 +32,9 @@ from fmqport.clock import Clock
 
 FETCH_CLOSED: Final = "the consumer is closed: open another one to receive messages"
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
+_LOST: Final = "an ack or nack reaches no broker, and the message comes again to its group"
 CONSUMER_CLOSED: Final = (
-    "the consumer is closed: an ack or nack reaches no broker, and the message comes again to its "
-    "group; ack before you leave `async with` (or `with`)"
+    f"the consumer is closed: {_LOST}; ack before you leave `async with` (or `with`)"
 )
 
 
@@ -129,8 +129,7 @@ class Consumer(MustBeClosed):
         finally:
             self._tasks = None
             forget()
-            for session in self._sessions.values():
-                session.commits.give_up(self._error or Unavailable(_CLOSED))
+            self._refuse(self._error or Unavailable(_CLOSED))
             self._there.set()
             if not ready.done():
                 ready.set_result(None)
@@ -146,11 +145,18 @@ class Consumer(MustBeClosed):
         if self._closed or self._error is not None:
             return
         self._error = error
+        self._refuse(error)
         for session in self._sessions.values():
-            session.commits.give_up(error)
             session.reason = str(error)
         self._main.cancel()
         self._there.set()
+
+    def _refuse(self, error: BaseException) -> None:
+        """Fail what waits for an ack; if the consumer has failed, refuse acks from now on."""
+        for session in self._sessions.values():
+            session.commits.give_up(error)
+            if self._error is not None:
+                session.over = Unavailable(f"{error}; {_LOST}")
 
     def _learn(self) -> None:
         """Open a session for every group that has the topic, whenever routes were refreshed."""

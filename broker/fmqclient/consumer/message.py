@@ -327,16 +327,15 @@ class Message:
 
     def ack_now(self) -> None:
         """Ack without `await`: never lets the loop turn."""
+        if self._batch.session.over is not None:
+            raise self._batch.session.over
+        self._note_done()
+
+    def _note_done(self) -> None:
+        """Ack, also where no broker gets it any more: a commit reports that."""
         batch = self._batch
-        if batch.session.over is not None:
-            raise batch.session.over
         if batch.tracker.ack(self.offset, batch.term, batch.epoch):
             batch.session.acked()
-
-    def _ack_if_open(self) -> None:
-        """Ack without `await`, unless no broker gets it: the message comes again then."""
-        if self._batch.session.over is None:
-            self.ack_now()
 
     async def nack(self, *, delay_ms: int = 0) -> None:
         """Redeliver the message after `delay_ms`, to whichever member then holds its queue."""

@@ -109,12 +109,12 @@ class Message:
 
     def ack(self) -> None:
         """Mark the message as done; the ack is sent within a moment, together with others."""
-        self._consumer._check()
+        self._consumer._check(self._message)
         self._consumer._ack(self._message)
 
     def nack(self, *, delay_ms: int = 0) -> None:
         """Have the message delivered again after `delay_ms`."""
-        self._consumer._check()
+        self._consumer._check(self._message)
         self._consumer._given.messages.pop(self._message, None)
         self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
 
@@ -262,11 +262,13 @@ class Consumer(Part):
             if not message.nacked:  # by another thread
                 self._ack(message)
 
-    def _check(self) -> None:
+    def _check(self, message: AsyncMessage) -> None:
         """Raise if an ack would reach no broker."""
         self._loop.check_there()
         if self._closed:
             raise Unavailable(CONSUMER_CLOSED)
+        if (over := message._batch.session.over) is not None:
+            raise over
 
     def _ack(self, message: AsyncMessage) -> None:
         """Send the ack soon, not only at the next fetch, which may be hours of work away."""
@@ -287,4 +289,4 @@ class Consumer(Part):
             handed.append(self._handed.popleft())
         hand_over(handed)
         while self._acked:
-            self._acked.popleft()._ack_if_open()
+            self._acked.popleft()._note_done()

@@ -210,11 +210,16 @@ class Consumer(Part):
     ) -> None:
         """Move the whole consumer group to a moment, or (`offset`) to an offset."""
         before = set(self._ahead.all())
-        self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
-        wanted = None if queues is None else set(as_places(queues))
-        self._ahead.take_back(
-            lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
-        )
+
+        async def work() -> None:
+            await self._consumer.seek(to, offset=offset, queues=queues)
+            wanted = None if queues is None else set(as_places(queues))
+            taken = self._ahead.take_back(
+                lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
+            )
+            give_back(m._message for m in taken)  # for their credit; the seek voids the rest
+
+        self._loop.run(work())
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Stop delivery from these queues (None: all that this member holds), but keep them."""

@@ -3,7 +3,14 @@
 from pathlib import Path
 
 from fmqbroker.tests.consume.test_group import deliver, group_of, reported, session_of
-from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, until
+from fmqbroker.tests.consume_harness import (
+    TOPIC,
+    Rig,
+    commit_held,
+    consuming,
+    running,
+    until,
+)
 from fmqcore.consume.in_flight import Limits
 from fmqcore.ids import Offset
 from fmqproto.v1.client_pb2 import ConsumeRequest
@@ -58,3 +65,21 @@ def test_many_refused_acks_count_when_all_between_do() -> None:
     first, *_ = a.uncounted[0, 1]
     assert first[0] == 0
     assert a.uncounted[0, 1].last_end == 4001
+
+
+async def test_ack_after_a_leave_is_reported_with_its_token(tmp_path: Path) -> None:
+    """The leave waits for its own token meanwhile; the queue was not revoked."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            with commit_held(rig):
+                consumer.ack_range(0, 0, 1)
+                consumer.send(ConsumeRequest(commit_token=1, leave=True))
+                consumer.ack_range(0, 1, 2, token=2)
+                await until(lambda: consumer.ignored)
+                assert consumer.ignored == [(0, consumer.held[0])]
+                assert not consumer.left
+            await until(lambda: consumer.left)
+            assert consumer.tokens == [1, 2]

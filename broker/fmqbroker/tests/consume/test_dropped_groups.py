@@ -100,7 +100,7 @@ async def test_group_dropped_as_it_gets_its_place_takes_no_session(
         async with consuming(rig, topic=CHANGES.name, group="app") as first:
             await dropper
             assert first.opened is not None
-            assert first.opened.error.code == ErrorCode.NO_PERMISSION
+            assert first.opened.error.code == int(ErrorCode.NO_PERMISSION)
             assert "app was dropped meanwhile: open again" in first.opened.error.message
         async with consuming(rig, topic=CHANGES.name, group="app") as again:
             await until(lambda: again.got)
@@ -123,7 +123,7 @@ async def test_session_joins_no_group_that_the_table_lacks(
         monkeypatch.setattr(rig.fetch.groups, "ensure", dropped)
         async with consuming(rig) as consumer:
             assert consumer.opened is not None
-            assert consumer.opened.error.code == ErrorCode.NO_PERMISSION
+            assert consumer.opened.error.code == int(ErrorCode.NO_PERMISSION)
 
 
 async def test_dropped_group_gets_no_start_from_a_later_chain(

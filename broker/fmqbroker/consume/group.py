@@ -7,18 +7,24 @@ stored progress (`OffsetStore`).
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.batch.offset_entry import OffsetKey, QueueKey
 from fmqcore.consume.assignment import Assignments, Move, Moves
 from fmqcore.consume.in_flight import NEVER, QueueProgress
-from fmqcore.consume.ranges import Range
+from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.errors import FmqError, UnknownQueue
 from fmqcore.ids import Epoch, Offset, TopicId
 
 if TYPE_CHECKING:
     from fmqbroker.consume.chain_reads import ChainWindows
+
+_MOST_REFUSED: Final = 1000
+"""Refused ranges of one queue that are kept one by one; above that, what they span counts as one.
+
+Looked through in one turn of the event loop.
+"""
 
 
 class Session:
@@ -49,7 +55,9 @@ class Session:
         self.accepts_omitted_batch = False  # it knows deliveries without a batch
         self.open_tokens = 0  # asked and not answered
         self.unstorable = False  # it acked what is not here
-        self.uncounted = False  # an ack was not accepted: its tokens are not answered
+        # Acks for which there was no room, by (queue, generation): they do not count yet.
+        self.uncounted: dict[tuple[int, int], RangeSet] = {}
+        self.asked_token = 0  # not to be answered before all of them count
         self.heartbeat = False
         self.leaving = False
         self.over = False  # but for its last words
@@ -65,6 +73,15 @@ class Session:
         """End the session's stream, if it has not ended by itself."""
         if not self.gone:
             self.tear()
+
+    def refuse(self, queue: int, generation: int, first: Offset, end: Offset) -> None:
+        """Note that there was no room for an ack: no token is answered before it counts."""
+        refused = self.uncounted.setdefault((queue, generation), RangeSet())
+        if first < end:
+            refused.add(first, end)
+        if len(refused) > _MOST_REFUSED and refused.last_end is not None:
+            begin = next(iter(refused))[0]
+            self.uncounted[queue, generation] = RangeSet([(begin, refused.last_end)])
 
     @property
     def has_news(self) -> bool:
@@ -257,10 +274,24 @@ class ConsumerGroup:
         if progress.ack(first, end, appended):
             self.mark(queue)
             self._eased(queue, now_ms)
-        elif progress.is_full:
-            session.uncounted = True
+        elif progress.is_full and not progress.has_done(first, end):
+            session.refuse(queue, generation, first, min(end, appended))
         if end > progress.next:
             session.unstorable = True  # more is set aside than may be
+
+    def all_count(self, session: Session) -> bool:
+        """Return whether all that the session acked counts, or is reported to it as too late.
+
+        An ack for which there was no room counts once it was repeated: its records come again.
+        """
+        for place, refused in list(session.uncounted.items()):
+            queue, generation = place
+            if not self._current(session, queue, generation):
+                session.ignored.add(place)
+                del session.uncounted[place]
+            elif all(self.progress[queue].has_done(*acked) for acked in refused):
+                del session.uncounted[place]
+        return not session.uncounted
 
     def nack(
         self,

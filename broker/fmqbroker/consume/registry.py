@@ -220,7 +220,7 @@ class GroupTable(QueueMoments):
             ) from None
         finally:
             self.idle(group)  # if no session joins it
-        self._require_known(group)
+        self.require_known(group)
         group.beginning = False
 
     async def _pause(self, group: ConsumerGroup) -> None:
@@ -230,9 +230,10 @@ class GroupTable(QueueMoments):
         except asyncio.CancelledError:
             self.idle(group)
             raise
-        self._require_known(group)
+        self.require_known(group)
 
-    def _require_known(self, group: ConsumerGroup) -> None:
+    def require_known(self, group: ConsumerGroup) -> None:
+        """Raise `NoPermission` unless the group is in the table now: a session may join it."""
         self.require()
         if self._groups.get((group.name, group.topic_id)) is not group:
             raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")

@@ -162,6 +162,7 @@ class FetchService:
         begin = (wanted.group, topic, wanted.start, wanted.start_ms)
         opener = self._subscriptions if topic.ordered else None
         group = await (opener or self.groups).ensure(*begin, temporary=wanted.temporary)
+        self.groups.require_known(group)
         now_ms = self._clock.monotonic_ms()
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]
@@ -237,8 +238,7 @@ class FetchService:
             if control.pause or control.resume:
                 paused = control.pause and not control.resume
                 group.pause(session, control.queue_id, control.generation, paused)
-        if request.commit_token:
-            self._answer_when_stored(session, request.commit_token)
+        self._take_token(group, session, request.commit_token)
         if request.leave and not session.leaving:
             session.leaving = True
             group.leave(session, now_ms)
@@ -247,12 +247,23 @@ class FetchService:
         if session.leaving or (credit and session.hungry):
             session.stir()
 
+    def _take_token(self, group: ConsumerGroup, session: Session, token: int) -> None:
+        """Take a commit token (0: there is none), or one that had to wait for acks to count."""
+        session.asked_token = token or session.asked_token
+        if session.asked_token and group.all_count(session):
+            self._answer_when_stored(session, session.asked_token)
+            session.asked_token = 0
+        elif token:
+            self._answer_when_stored(session, 0)
+
     def _answer_when_stored(self, session: Session, token: int) -> None:
+        """Answer the token when all acks so far are stored. 0: only have who leaves wait for it."""
+
         def stored(error: FmqError | None) -> None:
             session.open_tokens -= 1
             # A reader in slave-consume may lack the acked records: the master must store the ack.
             lacks = session.unstorable and self._gate.mode is not Mode.MASTER
-            if error is None and not lacks and not session.uncounted:
+            if token and error is None and not lacks:
                 session.tokens.append(token)
             session.stir()  # who leaves waits for the last of them, answered or not
 

@@ -77,6 +77,8 @@ class Subscriptions:
             known: dict[ConsumerGroup, Chain] = {}
             for group in self._groups.ordered():
                 await slices.step()
+                if self._groups.get(group.name, group.topic_id) is not group:
+                    continue  # it ended in one of those turns
                 if (chain := self._chains.of(group.topic_id)) is not None:
                     known[group] = chain
                     if offered.get(group) is not chain:
@@ -114,6 +116,7 @@ class Subscriptions:
             chain = await self._chains.edit(topic.name, added)
             if chain.heads_of(name) is not None:
                 _log.info("subscription_added", group=name, topic=topic.name, segment=number)
+                self._groups.require_known(group)  # it may have been dropped meanwhile
                 self._groups.follow_start(group)
                 return group
         return await self._open(name, topic, temporary=temporary)

@@ -111,9 +111,13 @@ class AckTracker:
         self.renewed = True
 
     def came_too_late(self, generation: int) -> None:
-        """Let go of a revoked queue: the broker gave it away before it received the acks."""
-        if self.revoked and self.generation == generation:
+        """Let go of the queue: the broker gave it away before it received the acks.
+
+        Also of one that is not revoked: the broker takes no acks of a session that leaves.
+        """
+        if self.generation == generation and (self.held or self.revoked):
             self._away()
+            self.renewed = True
 
     def session_lost(self) -> None:
         """Note that the session is lost; what the program has done stays known."""

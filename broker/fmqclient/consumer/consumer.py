@@ -7,13 +7,14 @@ nacked. Acks are remembered through a failover (`consumer/ack_tracker.py`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.consumer.ack_tracker import AckTracker
+from fmqclient.consumer.auto_acks import AutoAcks, Taker, taker
 from fmqclient.consumer.commits import Committing, all_leave
 from fmqclient.consumer.delivery_buffer import Handout
 from fmqclient.consumer.message import DeliveredBatch, Message
@@ -31,9 +32,9 @@ from fmqport.clock import Clock
 
 FETCH_CLOSED: Final = "the consumer is closed: open another one to receive messages"
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
+_LOST: Final = "an ack or nack reaches no broker, and the message comes again to its group"
 CONSUMER_CLOSED: Final = (
-    "the consumer is closed: an ack or nack reaches no broker, and the message comes again to its "
-    "group; ack before you leave `async with` (or `with`)"
+    f"the consumer is closed: {_LOST}; ack before you leave `async with` (or `with`)"
 )
 
 
@@ -52,7 +53,7 @@ class Consumer(MustBeClosed):
         self._routes = routes
         self._clock = clock
         self._settings = settings
-        self._auto = settings.ack == "auto"
+        self._auto = AutoAcks() if settings.ack == "auto" else None
         self._session_id = f"{settings.client_name or 'fmq'}-{clock.random_id():016x}"
         self._sessions: dict[GroupName, Session] = {}
         self._handout = Handout(settings.prefetch)
@@ -60,7 +61,6 @@ class Consumer(MustBeClosed):
         self._refine = self._handout.refine
         self._turns = LoopTurns(clock)
         self._watch = watch or LoopWatch(clock)
-        self._given: list[Message] = []  # ack="auto": handed out and not yet acked
         self._there = asyncio.Event()  # a delivered batch is there, or the end is
         self._tasks: asyncio.TaskGroup | None = None
         self._main = MainTask(self._ended)
@@ -92,8 +92,8 @@ class Consumer(MustBeClosed):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._given.clear()  # ack="auto": the program did not get done with them
+        if error is None and self._auto is not None:
+            self._auto.leave()
         await super().__aexit__(kind, error, trace)
 
     async def close(self) -> None:
@@ -111,7 +111,6 @@ class Consumer(MustBeClosed):
 
     async def _leave(self) -> None:
         """Leave all sessions. One that is not left in time ends at its broker, by its silence."""
-        self._ack_given()
         if self._error is None:  # else no session is left that could leave
             await all_leave(
                 list(self._sessions.values()), lambda session: self._drop(session, None)
@@ -130,8 +129,7 @@ class Consumer(MustBeClosed):
         finally:
             self._tasks = None
             forget()
-            for session in self._sessions.values():
-                session.commits.give_up(self._error or Unavailable(_CLOSED))
+            self._refuse(self._error or Unavailable(_CLOSED))
             self._there.set()
             if not ready.done():
                 ready.set_result(None)
@@ -147,11 +145,18 @@ class Consumer(MustBeClosed):
         if self._closed or self._error is not None:
             return
         self._error = error
+        self._refuse(error)
         for session in self._sessions.values():
-            session.commits.give_up(error)
             session.reason = str(error)
         self._main.cancel()
         self._there.set()
+
+    def _refuse(self, error: BaseException) -> None:
+        """Fail what waits for an ack; if the consumer has failed, refuse acks from now on."""
+        for session in self._sessions.values():
+            session.commits.give_up(error)
+            if self._error is not None:
+                session.over = Unavailable(f"{error}; {_LOST}")
 
     def _learn(self) -> None:
         """Open a session for every group that has the topic, whenever routes were refreshed."""
@@ -194,11 +199,20 @@ class Consumer(MustBeClosed):
     def __aiter__(self) -> "Consumer":
         return self
 
-    async def __anext__(self) -> Message:
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
+        # The task of the program, not the one that `asyncio.wait_for` may make.
+        return self._next(taker() if self._auto is not None else None)
+
+    async def _next(self, asker: Taker | None) -> Message:
         self._turns.listed = False
-        message = await self._take()
+        if self._turns.due():
+            await self._turns.give()
+        to = self._auto.asked(asker) if self._auto is not None else None
+        message = await self._first()
         if message is None:
             raise StopAsyncIteration
+        if self._auto is not None and to is not None:
+            self._auto.give(to, (message,))
         return message
 
     async def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
@@ -213,6 +227,7 @@ class Consumer(MustBeClosed):
         self._turns.listed = True
         if self._turns.due():  # before the time runs: it would end what is there already
             await self._turns.give()
+        to = self._auto.asked(None) if self._auto is not None else None
         try:
             async with asyncio.timeout(timeout):
                 first = await self._first()
@@ -222,18 +237,11 @@ class Consumer(MustBeClosed):
         while found and len(found) < max_messages and (more := self._take_now()) is not None:
             found.append(more)
         self._turns.note_list(len(found))
-        if self._auto:
-            self._given = list(found)
+        if self._auto is not None and to is not None:
+            self._auto.give(to, found, listed=True)
         return found
 
-    async def _take(self) -> Message | None:
-        if self._turns.due():
-            await self._turns.give()
-        return await self._first()
-
     async def _first(self) -> Message | None:
-        if self._auto:
-            self._ack_given()
         while (message := self._take_now()) is None:
             if self._error is not None:
                 raise self._error
@@ -243,15 +251,7 @@ class Consumer(MustBeClosed):
                 raise Unavailable("open the consumer first: async with ... as consumer")
             self._there.clear()
             await self._there.wait()
-        if self._auto:
-            self._given.append(message)
         return message
-
-    def _ack_given(self) -> None:
-        for message in self._given:
-            if not message.nacked:
-                message.ack_now()
-        self._given.clear()
 
     # ---- from the sessions
 

@@ -327,9 +327,13 @@ class Message:
 
     def ack_now(self) -> None:
         """Ack without `await`: never lets the loop turn."""
+        if self._batch.session.over is not None:
+            raise self._batch.session.over
+        self._note_done()
+
+    def _note_done(self) -> None:
+        """Ack, also where no broker gets it any more: a commit reports that."""
         batch = self._batch
-        if batch.session.over is not None:
-            raise batch.session.over
         if batch.tracker.ack(self.offset, batch.term, batch.epoch):
             batch.session.acked()
 

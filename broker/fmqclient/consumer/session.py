@@ -237,8 +237,7 @@ class Session(Speaker):
             for skipped in reply.skipped:
                 self._note_skipped(skipped)
             for move in reply.stale_assignments:
-                if (late := self.trackers.get(move.queue_id)) is not None:
-                    late.came_too_late(move.generation)
+                self._came_too_late(move)
             for token in reply.committed_tokens:
                 self._stored(token)
             if reply.HasField("error"):
@@ -265,6 +264,14 @@ class Session(Speaker):
         if tracker is not None and tracker.held and tracker.generation == move.generation:
             self._dropped(self, tracker)  # what the program has not seen is given back
             tracker.taken()
+
+    def _came_too_late(self, move: client_pb2.Assignment) -> None:
+        tracker = self.trackers.get(move.queue_id)
+        if tracker is None or tracker.generation != move.generation:
+            return
+        if tracker.held:
+            self._dropped(self, tracker)
+        tracker.came_too_late(move.generation)
 
     def _take(
         self, delivery: client_pb2.Delivery, before: DeliveredBatch | None

@@ -31,8 +31,8 @@ class Part:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._failed()
+        if error is None:
+            self._left()
         self.close()
 
     @property
@@ -45,8 +45,8 @@ class Part:
         """Per broker group: "" while its link or session is open, else the reason why it is not."""
         return self._part.connected
 
-    def _failed(self) -> None:
-        """Note that the program leaves the `with` block with an error."""
+    def _left(self) -> None:
+        """Note that the calling thread leaves the `with` block without an error."""
 
     def close(self) -> None:
         """Finish what is pending, within `close_timeout_s` seconds, and close; only once."""

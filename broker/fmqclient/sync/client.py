@@ -85,9 +85,9 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
+        if error is None:
             for part in self._open:
-                part._failed()
+                part._left()
         self.close()
 
     def close(self) -> None:

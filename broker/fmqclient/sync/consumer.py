@@ -3,6 +3,7 @@
 One hop between the threads costs as much as many messages, so a `for` fetches many at once.
 """
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +20,17 @@ from fmqclient.sync.loop_thread import LoopThread
 from fmqclient.sync.prefetch import Ahead
 from fmqcore.errors import Unavailable
 from fmqcore.placement import Place
+
+
+class _Given(threading.local):
+    """`ack="auto"`: what the calling thread was given, and is not acked; it ends with the thread.
+
+    Another thread's request does not ack that: the first may still be at work.
+    """
+
+    def __init__(self) -> None:
+        self.messages: dict[AsyncMessage, None] = {}
+        self.listed = False  # the newest came as a list
 
 
 class Message:
@@ -97,13 +109,13 @@ class Message:
 
     def ack(self) -> None:
         """Mark the message as done; the ack is sent within a moment, together with others."""
-        self._consumer._check()
+        self._consumer._check(self._message)
         self._consumer._ack(self._message)
 
     def nack(self, *, delay_ms: int = 0) -> None:
         """Have the message delivered again after `delay_ms`."""
-        self._consumer._check()
-        self._consumer._given.pop(self._message, None)
+        self._consumer._check(self._message)
+        self._consumer._given.messages.pop(self._message, None)
         self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
 
     def __repr__(self) -> str:
@@ -119,7 +131,7 @@ class Consumer(Part):
     def __init__(self, loop: LoopThread, consumer: AsyncConsumer, *, auto: bool) -> None:
         self._part = self._consumer = consumer
         self._auto = auto
-        self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
+        self._given = _Given()
         self._acked: deque[AsyncMessage] = deque()
         self._handed: deque[AsyncMessage] = deque()  # given to the program, and not reported yet
         self._flush_scheduled = False  # `_flush_acks` is scheduled
@@ -149,6 +161,7 @@ class Consumer(Part):
                 self._ack_given()
                 self._fetch(max_messages, timeout)
             found = self._give(max_messages)
+            self._given.listed = True
             if found or timeout is not None or self._closed:
                 return found  # else another thread has taken them, or their queue was
 
@@ -156,7 +169,8 @@ class Consumer(Part):
         self._ack_given()
         found = self._ahead.take(count)
         if self._auto:
-            self._given.update(dict.fromkeys(m._message for m in found))
+            self._given.messages = dict.fromkeys(m._message for m in found)
+            self._given.listed = False
         if found:
             self._handed.extend(m._message for m in found)
             self._flush_acks_soon()
@@ -196,11 +210,16 @@ class Consumer(Part):
     ) -> None:
         """Move the whole consumer group to a moment, or (`offset`) to an offset."""
         before = set(self._ahead.all())
-        self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
-        wanted = None if queues is None else set(as_places(queues))
-        self._ahead.take_back(
-            lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
-        )
+
+        async def work() -> None:
+            await self._consumer.seek(to, offset=offset, queues=queues)
+            wanted = None if queues is None else set(as_places(queues))
+            taken = self._ahead.take_back(
+                lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
+            )
+            give_back(m._message for m in taken)  # for their credit; the seek voids the rest
+
+        self._loop.run(work())
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Stop delivery from these queues (None: all that this member holds), but keep them."""
@@ -234,23 +253,27 @@ class Consumer(Part):
 
     async def _end(self) -> None:
         """Send the acks and leave."""
-        self._ack_given()
         self._flush_acks()
         await super()._end()
 
-    def _failed(self) -> None:
-        self._given.clear()
+    def _left(self) -> None:
+        # Not of a list: how far the program came with it is not known.
+        if not self._closed and not self._given.listed:
+            self._ack_given()
 
     def _ack_given(self) -> None:
-        given, self._given = self._given, {}
-        for message in list(given):  # another thread may be about to add to it
-            self._ack(message)
+        given, self._given.messages = self._given.messages, {}
+        for message in given:
+            if not message.nacked:  # by another thread
+                self._ack(message)
 
-    def _check(self) -> None:
+    def _check(self, message: AsyncMessage) -> None:
         """Raise if an ack would reach no broker."""
         self._loop.check_there()
         if self._closed:
             raise Unavailable(CONSUMER_CLOSED)
+        if (over := message._batch.session.over) is not None:
+            raise over
 
     def _ack(self, message: AsyncMessage) -> None:
         """Send the ack soon, not only at the next fetch, which may be hours of work away."""
@@ -271,4 +294,4 @@ class Consumer(Part):
             handed.append(self._handed.popleft())
         hand_over(handed)
         while self._acked:
-            self._acked.popleft().ack_now()
+            self._acked.popleft()._note_done()

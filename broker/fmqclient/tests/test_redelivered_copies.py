@@ -13,6 +13,7 @@ from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqclient.tests.test_session_replies import batch, piece
 from fmqcore.batch.header import parse_header
+from fmqcore.errors import StaleAssignment
 from fmqcore.ids import GroupName
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import Assignment, ConsumeReply
@@ -164,6 +165,19 @@ async def test_queue_lost_and_regained_returns_no_acked_message() -> None:
     request = rig.session._pending()
     assert request is not None
     assert [(a.generation, a.first_offset, a.end_offset) for a in request.acks] == [(3, 0, 3)]
+
+
+async def test_stale_ack_in_a_queue_that_is_held_is_reported() -> None:
+    """The session leaves, so its broker takes no acks; another task still acks and commits."""
+    rig = Rig()
+    await rig.receive(assigned(1), delivery(1))
+    for message in rig.take()[:3]:
+        message.ack_now()
+    waiter, token = rig.session.commit(), rig.say()
+    here = Assignment(queue_id=0, generation=1)
+    await rig.receive(ConsumeReply(stale_assignments=[here], committed_tokens=[token]))
+    with pytest.raises(StaleAssignment, match="some acks for g1/0 are not stored"):
+        await waiter
 
 
 async def test_acks_of_redelivered_messages_are_sent_again() -> None:

@@ -55,6 +55,26 @@ def test_prefetched_messages_are_dropped_at_a_seek(
     assert [int(m.value) for m in sub.fetch(100, timeout=5)] == list(range(30, 40))
 
 
+def test_messages_dropped_by_a_seek_return_their_credit(
+    sub: fmqclient.sync.Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they are dropped before the session hears of the seek. No credit: no deliveries."""
+    session, given = sub._consumer._sessions[GroupName("g1")], list[int]()
+    give_credit = session.give_credit
+
+    def give(size: int, records: int = 0) -> None:
+        given.append(records)
+        give_credit(size, records)
+
+    async def sought(*_: Any, **__: Any) -> None: ...
+
+    sub.commit()  # the message that was handed out is reported
+    monkeypatch.setattr(session, "give_credit", give)
+    monkeypatch.setattr(sub._consumer, "seek", sought)
+    sub.seek("earliest")
+    assert sum(given) == 39
+
+
 def test_prefetched_messages_of_lost_session_are_returned_once(
     double: ClusterDouble, sub: fmqclient.sync.Consumer
 ) -> None:

@@ -148,6 +148,11 @@ class QueueProgress:
         """Whether acks above the floor are ignored now; their records are redelivered."""
         return len(self._acked) >= self._limits.most_acked
 
+    def has_done(self, first: Offset, end: Offset) -> bool:
+        """Whether all of [first, end) is done."""
+        first = max(first, self.floor)
+        return first >= end or not self._acked.gaps(first, end)
+
     @property
     def waiting_records(self) -> int:
         """Records to be redelivered, now or later."""

@@ -60,7 +60,7 @@ class OffsetRows:
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
             names = names[bisect_left(names, after.topic) :]
         limit = min(request.limit or PAGE_ROWS, PAGE_ROWS)
-        async for topic, queue, group in self._places(names, topic_here, request.group, after):
+        async for topic, queue, group in self._places(names, topic_here, request, after):
             if len(reply.queues) >= limit:
                 reply.has_more = True
                 return
@@ -123,9 +123,13 @@ class OffsetRows:
         return seek_number | held
 
     async def _places(
-        self, names: Iterable[str], topic_here: FindTopic, group: str, after: RowPlace
+        self,
+        names: Iterable[str],
+        topic_here: FindTopic,
+        request: admin_pb2.OffsetsRequest,
+        after: RowPlace,
     ) -> AsyncIterator[tuple[TopicConfig, int, str]]:
-        slices = Slices()
+        slices, group = Slices(), request.group
         for topic_name in names:
             await slices.step()
             topic = topic_here(topic_name)
@@ -138,8 +142,8 @@ class OffsetRows:
                 unread = not group
                 for name in groups:
                     await slices.step()
-                    entry = self._offsets.get(OffsetKey(name, topic.id, queue))
-                    if (entry is None or entry.deleted) and name not in readers:
+                    key = OffsetKey(name, topic.id, queue)
+                    if name not in readers and not self._has_row(key, request):
                         continue
                     unread = False
                     if RowPlace(topic.name, queue, name) > after:
@@ -148,3 +152,7 @@ class OffsetRows:
                     await slices.step()
                     if RowPlace(topic.name, queue, "") > after:
                         yield topic, queue, ""
+
+    def _has_row(self, key: OffsetKey, request: admin_pb2.OffsetsRequest) -> bool:
+        entry = self._offsets.get(key)
+        return entry is not None and (request.with_deleted or not entry.deleted)

@@ -197,13 +197,15 @@ class Admin:
         return sorted(rows, key=_in_order)
 
     async def _rows(
-        self, name: GroupName, topic: str, group: str
+        self, name: GroupName, topic: str, group: str, *, with_deleted: bool = False
     ) -> tuple[list[admin_pb2.QueueOffsets], str]:
         """Return one broker group's rows, and why it withholds records, if that may last.
 
         Page by page: a broker has other work in between.
         """
-        request = admin_pb2.OffsetsRequest(topic=topic, group=group, limit=_PAGE)
+        request = admin_pb2.OffsetsRequest(
+            topic=topic, group=group, limit=_PAGE, with_deleted=with_deleted
+        )
         rows: list[admin_pb2.QueueOffsets] = []
         after, more = ("", -1, ""), True
         while more:
@@ -298,7 +300,7 @@ class Admin:
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
         backoff, reason = Backoff(self._clock), ""
         for _ in range(_SEEKS):
-            known, _ = await self._rows(name, request.topic, request.group)
+            known, _ = await self._rows(name, request.topic, request.group, with_deleted=True)
             request.expected_seek_numbers.clear()
             request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
             request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})

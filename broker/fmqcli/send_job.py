@@ -51,7 +51,7 @@ class SendJob:
         self._unanswered = fixed.pop("unanswered", False)
         self._sent = 0
         self._stored = 0
-        self._reported = False
+        self._reported = self._cut_short = self._unprinted = False
         self._waiting: list[asyncio.Future[Any]] = []
         self.failed = 0
 
@@ -148,17 +148,20 @@ class SendJob:
         if self._lines is not None:
             await self._lines.write(lines)
 
-    async def report_cut_short(self) -> None:
-        """The command ends before its input, and its producer is closed."""
-        if not self._sent:
-            return
-        lines, unprinted = self._counted(), ""
+    async def end_early(self) -> None:
+        """The command ends before its input, and its producer is closed: write what is known."""
+        lines, self._cut_short = self._counted(), True
         try:
             async with asyncio.timeout(_CUT_SHORT_S):
                 await self._print(lines)  # if there are none: until those before are written
         except (TimeoutError, ReaderGone, NotWritten):
-            unprinted = "; standard output lacks lines of these"
-        talk(f"cut short: of {self._sent:,} sent {self._stored:,} are stored{unprinted}")
+            self._unprinted = True
+
+    def report_cut_short(self) -> None:
+        """Report an early end; not on the loop, as standard error may have the stalled reader."""
+        if self._cut_short and self._sent:
+            rest = "; standard output lacks lines of these" if self._unprinted else ""
+            talk(f"cut short: of {self._sent:,} sent {self._stored:,} are stored{rest}")
 
     def _line(self, result: Any) -> bytes:
         if self._output is Output.JSON:

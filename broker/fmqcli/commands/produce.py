@@ -101,7 +101,6 @@ def produce(
     if file is None:
         require_input()
     job = SendJob(topic, key, separator, fixed, rate, count, output)
-
     producer_of = (
         partial(
             _sender,
@@ -117,6 +116,7 @@ def produce(
     work = partial(_work, brokers, topic, job, producer_of, source, results=results)
     with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
         fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
+        files.callback(job.report_cut_short)
         failed = run(partial(work, fd), while_read=results)
     raise typer.Exit(FAILED if failed else 0)
 
@@ -139,7 +139,7 @@ async def _work(
             async with producer_of(connected, known) as producer, job.watched(producer):
                 await job.send(producer, source(fd), writer)
         except BaseException:  # an interrupt, a line that is no message
-            await job.report_cut_short()
+            await job.end_early()
             raise
         finally:
             if writer is not None:

@@ -115,7 +115,8 @@ async def test_interrupted_produce_reports_how_much_is_stored(
     with pytest.raises(asyncio.CancelledError):
         await sending
     futures[1].set_exception(TooLarge("too large"))
-    await job.report_cut_short()
+    await job.end_early()
+    job.report_cut_short()
     assert printed.data == b"g1 0 7\n"
     assert capsys.readouterr().err == "fmq: cut short: of 3 sent 1 are stored\n"
 
@@ -144,19 +145,22 @@ def test_signal_ends_produce_while_its_reader_stalls(
             await asyncio.sleep(0)  # the loop turns
         os.kill(os.getpid(), signal.SIGTERM)
 
+    job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
+
     async def work() -> None:
-        job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
         producer = SimpleNamespace(send_nowait=send_nowait)
         writer = Writer(writing)
         try:
             async with common.meanwhile(terminated_when_full()):
                 await job.send(producer, lines_for_ever(), writer)
         finally:
-            await job.report_cut_short()
+            await job.end_early()
             writer.close()
 
     with pytest.raises(common.Terminated):
         common.run(work)
+    assert not capsys.readouterr().err, "nothing is written on the loop"
+    job.report_cut_short()
     assert capsys.readouterr().err.endswith(" are stored; standard output lacks lines of these\n")
     os.close(reading)  # ends the thread's write
 

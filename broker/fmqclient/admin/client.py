@@ -232,7 +232,7 @@ class Admin:
         known = [self._routes.table.topics.get(name) for name in names]
         for topic in filter(None, known):  # one that was deleted meanwhile has nothing to read
             lacking = not_reported(topic, rows)
-            for name in lacking.keys() & self._routes.named:
+            for name in sorted(lacking.keys() & self._routes.named):
                 found, reason = await self._rows(name, topic.name, "")
                 filled = to_read(group, [offsets_of(row, reason) for row in found])
                 rows += [row for (_, queue), row in filled.items() if queue in lacking[name]]

@@ -20,6 +20,7 @@ from fmqcli.cluster_registry import Registry, changed
 from fmqcli.common import client, counted, talk
 from fmqclient.address import SCHEME
 from fmqclient.admin.infos import QueueOffsets
+from fmqclient.admin.lag import to_read
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import GroupName, Permission
 from fmqcore.ordered.requests import give_up_group, group_in_use
@@ -61,21 +62,16 @@ def unread_of(topic: TopicConfig, group: GroupName, rows: Sequence[QueueOffsets]
     Raises `Unavailable` if a queue has no row at all.
     """
     here = [row for row in rows if row.broker_group == group]
-    known = {(row.queue, row.group): row for row in here}
-    stored = {row.queue: max(row.end - row.begin, 0) for row in here}
-    if missing := sorted(set(range(topic.queues_in(group))) - stored.keys()):
+    reported = {row.queue for row in here}
+    if missing := sorted(set(range(topic.queues_in(group))) - reported):
         raise Unavailable(
             f"group {group} does not report queue {missing[0]} of topic {topic.name} yet: try again"
         )
     unread = []
     for consumers in sorted({row.group for row in rows if row.group}) or [""]:
-        lags = {
-            queue: row.lag if consumers and (row := known.get((queue, consumers))) else count
-            for queue, count in stored.items()
-        }
-        group_rows = [row for row in here if row.group == consumers and consumers]
-        if messages := sum(lags.values()):
-            has_members = any(row.session for row in group_rows)
+        found = to_read(consumers, here).values()
+        if messages := sum(row.lag for row in found):
+            has_members = any(row.session for row in found)
             unread.append(Unread(topic.name, consumers, messages, has_members))
     return unread
 

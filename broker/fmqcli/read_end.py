@@ -16,6 +16,8 @@ Place = tuple[str, int]
 """A broker group and a queue."""
 
 WAITS_FOR_ACKS = "they wait for acks"
+_NAMED = 5
+"""Queues named in one sentence, at most."""
 
 
 class ReadEnd:
@@ -75,6 +77,21 @@ class ReadEnd:
         groups = sorted({group for group, _ in self._behind(now)})
         return {group: reason for group in groups if (reason := connected.get(group))}
 
+    def lacks(self, rows: Iterable[QueueOffsets]) -> bool:
+        """Return whether a queue whose end is not reached has no row: not started, or gone."""
+        return bool(self._ends.keys() - {(row.broker_group, row.queue) for row in rows})
+
+    def vanished(self, rows: Sequence[QueueOffsets]) -> list[Place]:
+        """Return the queues that are behind, if none has a message to come or withheld.
+
+        Their messages were lost, or the topic was recreated. `rows`: of every queue of the topic.
+        """
+        now = {(row.broker_group, row.queue): row for row in rows}
+        behind = self._behind(self._unread | now)
+        there = [place for place in behind if place in now]
+        more = any(self._done(p, now[p]) < now[p].end or now[p].withheld for p in there)
+        return [] if more else behind
+
     def _behind(self, now: Mapping[Place, QueueOffsets]) -> list[Place]:
         return [p for p, end in self._ends.items() if self._done(p, now[p]) < end]
 
@@ -121,6 +138,16 @@ def withheld_sentence(group: str, count: int, which: str, reason: str) -> str:
 def not_reached(reason: str) -> str:
     """Return that the end is not reached, and why."""
     return f"the end is not reached: {reason}"
+
+
+def messages_vanished(topic: str, places: Sequence[Place]) -> str:
+    """Return that messages before the end are gone, and what to do."""
+    queues = ", ".join(f"{group}/{queue}" for group, queue in sorted(places)[:_NAMED])
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return not_reached(
+        f"messages of topic {topic} that were there at the start are gone in {queues}{more}: the "
+        "topic was recreated, or a failover lost them; to read what is there now, run this again"
+    )
 
 
 def only_withheld_left(rows: Sequence[QueueOffsets]) -> str:

@@ -1,4 +1,4 @@
-"""Progress as shown to people: one row per queue and consumer group.
+"""Progress as shown to people: one row per queue and consumer group that has to read it.
 
 A broker may have some hundred thousand rows, so a few are made in each turn of the event loop, and
 clients ask for them page by page. This module only reads.
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
+from fmqbroker.admin.readers import Readers
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.registry import GroupTable
 from fmqbroker.runtime.slices import Slices
@@ -44,6 +45,7 @@ class OffsetRows:
         self._broker_group = broker_group
         self._offsets = offsets
         self._groups = groups
+        self._readers = Readers(broker_group, offsets, groups.chains)
 
     async def fill(
         self,
@@ -58,7 +60,7 @@ class OffsetRows:
             after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
             names = names[bisect_left(names, after.topic) :]
         limit = min(request.limit or PAGE_ROWS, PAGE_ROWS)
-        async for topic, queue, group in self._places(names, topic_here, request.group, after):
+        async for topic, queue, group in self._places(names, topic_here, request, after):
             if len(reply.queues) >= limit:
                 reply.has_more = True
                 return
@@ -120,31 +122,28 @@ class OffsetRows:
         held = {queue: progress[queue].seek_number for queue in queues if queue < len(progress)}
         return seek_number | held
 
-    def _readers(self, topic: TopicConfig) -> Collection[str]:
-        """Return the groups with a place in an ordered topic's chain: they read here, too."""
-        chains = self._groups.chains if topic.ordered else None
-        chain = None if chains is None else chains.of(topic.id)
-        return frozenset() if chain is None else {name for name, _ in chain.heads}
-
     async def _places(
-        self, names: Iterable[str], topic_here: FindTopic, group: str, after: RowPlace
+        self,
+        names: Iterable[str],
+        topic_here: FindTopic,
+        request: admin_pb2.OffsetsRequest,
+        after: RowPlace,
     ) -> AsyncIterator[tuple[TopicConfig, int, str]]:
-        slices = Slices()
+        slices, group = Slices(), request.group
         for topic_name in names:
             await slices.step()
             topic = topic_here(topic_name)
             if topic is None:
                 continue
-            readers = self._readers(topic)
-            known = self._offsets.groups_in(topic.id) if not group else ()
-            groups = [group] if group else sorted({*known, *readers})
+            groups = [group] if group else self._readers.names(topic)
+            readers = {g for g in groups if await self._readers.reads_all(g, topic, slices)}
             first = max(after.queue, 0) if topic.name == after.topic else 0
             for queue in range(first, topic.queues_in(self._broker_group)):
                 unread = not group
                 for name in groups:
                     await slices.step()
-                    entry = self._offsets.get(OffsetKey(name, topic.id, queue))
-                    if (entry is None or entry.deleted) and name not in readers:
+                    key = OffsetKey(name, topic.id, queue)
+                    if name not in readers and not self._has_row(key, request):
                         continue
                     unread = False
                     if RowPlace(topic.name, queue, name) > after:
@@ -153,3 +152,7 @@ class OffsetRows:
                     await slices.step()
                     if RowPlace(topic.name, queue, "") > after:
                         yield topic, queue, ""
+
+    def _has_row(self, key: OffsetKey, request: admin_pb2.OffsetsRequest) -> bool:
+        entry = self._offsets.get(key)
+        return entry is not None and (request.with_deleted or not entry.deleted)

@@ -4,10 +4,11 @@ Values are read from state that the parts keep anyway: nothing is counted on the
 grows with the number of queues is summed in short turns of the event loop. Nothing is written.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from fmqbroker.admin.readers import Readers
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.admin.snapshot import (
     BrokerSnapshot,
@@ -36,6 +37,7 @@ from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.consume.offsets.lag import acked_above, lag
 from fmqcore.consume.visibility import withheld_reason
 from fmqcore.ids import BrokerId, GroupName, Permission, TopicId
+from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 
@@ -172,33 +174,61 @@ class SnapshotSource:
         )
 
     async def _consumers(self) -> AsyncIterator[ConsumerLag]:
+        readers = Readers(self.group.config.group, self.offsets, self.fetch.groups.chains)
         slices = Slices()
-        for topic_id in self.offsets.topics():
-            for group in self.offsets.groups_in(topic_id):
-                topic = self.view.topics_by_id.get(topic_id)
-                here = topic.queues_in(self.group.config.group) if topic is not None else 0
-                queues = [q for q in self.offsets.queues_of(group, topic_id) if q < here]
-                await slices.step(1 + len(queues) // 4)
-                if topic is None or not queues or conflict(topic, self.journal.state.topics):
+        for topic in self._read_topics():
+            for group in readers.names(topic):
+                await slices.step()
+                if topic.id not in self.view.topics_by_id:  # deleted meanwhile
+                    break
+                if self.offsets.is_temporary(group, topic.id):  # no consumer waits for it
                     continue
-                if self.offsets.is_temporary(group, topic_id):  # no consumer waits for it
+                behind = await self._behind(readers, topic, group, slices)
+                if behind is None:
                     continue
-                behind = 0
-                for queue in queues:
-                    await slices.step()
-                    behind += self._lag(OffsetKey(group, topic_id, queue))
-                live = self.fetch.groups.get(group, topic_id)
+                live = self.fetch.groups.get(group, topic.id)
                 members = 0 if live is None else len(live.sessions)
                 yield ConsumerLag(topic.name, group, behind, members)
 
-    def _lag(self, key: OffsetKey) -> int:
+    def _read_topics(self) -> list[TopicConfig]:
+        """Return the topics that a consumer group may read here, by number."""
+        noted, here = self.journal.state.topics, self.group.config.group
+        known = self.view.topics_by_id
+        chained = {of for of, topic in known.items() if topic.ordered}
+        found = [known[of] for of in sorted({*self.offsets.topics(), *chained}) if of in known]
+        return [topic for topic in found if topic.queues_in(here) and not conflict(topic, noted)]
+
+    async def _behind(
+        self, readers: Readers, topic: TopicConfig, group: str, slices: Slices
+    ) -> int | None:
+        """Return the group's lag on the topic here; None if it does not read the topic."""
+        here = topic.queues_in(self.group.config.group)
+        if not await readers.reads_all(group, topic, slices):
+            queues = [queue for queue in self.offsets.queues_of(group, topic.id) if queue < here]
+            await slices.step(1 + len(queues) // 4)
+            return await self._lag_of(topic, group, queues, slices) if queues else None
+        behind = await self._lag_of(topic, group, range(here), slices)
+        # A group that was deleted meanwhile would look as if it had all to read.
+        return behind if await readers.reads_all(group, topic, slices) else None
+
+    async def _lag_of(
+        self, topic: TopicConfig, group: str, queues: Iterable[int], slices: Slices
+    ) -> int:
+        behind = 0
+        for queue in queues:
+            await slices.step()
+            behind += self._lag(topic, OffsetKey(group, topic.id, queue))
+        return behind
+
+    def _lag(self, topic: TopicConfig, key: OffsetKey) -> int:
         entry, groups = self.offsets.get(key), self.fetch.groups
-        if entry is None or entry.deleted:
-            return 0
+        if entry is not None and entry.deleted:
+            entry = None
         begin, end = groups.visible(key.topic_id, key.queue_id)
-        topic, chains = self.view.topics_by_id.get(key.topic_id), groups.chains
-        if topic is not None and topic.ordered and chains is not None:
+        if topic.ordered and (chains := groups.chains) is not None:
             return chains.to_come(key.group, key.topic_id, key.queue_id, entry, begin, end)
+        if entry is None:  # a member starts at the oldest message
+            return lag(begin, begin, end)
         return lag(entry.floor, begin, end, acked_above(entry, begin, end))
 
     async def _ordered(self) -> AsyncIterator[TopicFigures]:

@@ -25,9 +25,11 @@ from fmqcli.common import (
     talk,
 )
 from fmqcli.output.formats import DEFAULT, as_json, formatter
-from fmqcli.read_end import ReadEnd, not_reached, only_withheld_left
+from fmqcli.read_end import Place, ReadEnd, messages_vanished, not_reached, only_withheld_left
 from fmqcli.read_waits import ReadWaits, Standstill
 from fmqcli.stdio.writer import Writer
+from fmqclient.admin.infos import QueueOffsets
+from fmqclient.admin.lag import to_read
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.names import require_name
 
@@ -289,8 +291,22 @@ class _Printer:
             reasons["session"] = _no_session(unconnected)
         if unstored is not None:
             reasons["acks"] = not_reached(f"{unstored}; see `fmq status`")
+        if quiet and not reasons and (places := await self._vanished(reading, end, rows)):
+            reasons["vanished"] = messages_vanished(reading.topic, places)
         self._check_progress(reasons)
         return False
+
+    async def _vanished(
+        self, reading: "_Reading", end: ReadEnd, rows: Sequence[QueueOffsets]
+    ) -> list[Place]:
+        """Return the queues that will never reach their end, if no other queue has more to come."""
+        if end.lacks(rows):
+            try:
+                found = await reading.admin.offsets(topic=reading.topic)
+            except Unavailable:
+                return []
+            rows = list(to_read(reading.group, found).values())
+        return end.vanished(rows)
 
     async def _unstored(self, sub: Any) -> Unavailable | None:
         """Why the acks so far are not stored; messages that may come meanwhile wait for it."""

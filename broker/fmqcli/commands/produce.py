@@ -1,9 +1,7 @@
 """`fmq produce`: send lines of a file or of standard input, one message each."""
 
 import asyncio
-import json
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
@@ -12,19 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run, talk, write
-from fmqcli.send_waits import active_sender, stalls_reported
+from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run
+from fmqcli.send_job import SendJob
+from fmqcli.send_waits import active_sender
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
 from fmqcli.stdio.lines import everything, lines
+from fmqcli.stdio.writer import Writer
 from fmqclient.admin.infos import TopicInfo
 from fmqclient.client import Client
 from fmqclient.producer.accumulator import pinned_group
 from fmqclient.producer.ordered import OrderedProducer
 from fmqclient.settings import LEVELS
-from fmqcore.errors import FmqError, InvalidArgument, NotFound
+from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.ids import GroupName
 
-_AT_ONCE = 10_000  # messages outstanding
 _NAME = "fmq-produce"
 _OF_THE_CHAIN = "--ordered: the chain selects the group and every copy is awaited"
 _LONGEST_NAME = 65_535  # bytes of a header's name
@@ -101,8 +100,7 @@ def produce(
     file = None if file == STANDARD_INPUT else file
     if file is None:
         require_input()
-    job = _Job(topic, key, separator, fixed, rate, count, output, results)
-
+    job = SendJob(topic, key, separator, fixed, rate, count, output)
     producer_of = (
         partial(
             _sender,
@@ -114,31 +112,38 @@ def produce(
         if ordered
         else partial(_producer, topic=topic, group=group, queue=queue, acks=acks, linger=linger_ms)
     )
-    work = partial(_work, brokers, topic, job, producer_of, _whole if whole else lines)
+    source = _whole if whole else lines
+    work = partial(_work, brokers, topic, job, producer_of, source, results=results)
     with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
         fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
-        failed = run(partial(work, fd))
+        files.callback(job.report_cut_short)
+        failed = run(partial(work, fd), while_read=results)
     raise typer.Exit(FAILED if failed else 0)
 
 
 async def _work(
     brokers: str,
     topic: str,
-    job: "_Job",
+    job: SendJob,
     producer_of: Callable[[Client, TopicInfo], AbstractAsyncContextManager[Any]],
     source: Callable[[int], AsyncIterator[list[bytes]]],
     fd: int,
+    *,
+    results: bool,
 ) -> int:
     """Send everything of a file; return how many messages failed."""
+    writer = Writer(sys.stdout.fileno()) if results else None
     async with client(brokers) as connected:
         known = await connected.admin().topic(topic)  # before the first line is typed
         try:
-            async with producer_of(connected, known) as producer:
-                async with job.watched(producer):
-                    await job.send(producer, source(fd))
+            async with producer_of(connected, known) as producer, job.watched(producer):
+                await job.send(producer, source(fd), writer)
         except BaseException:  # an interrupt, a line that is no message
-            job.report_cut_short()
+            await job.end_early()
             raise
+        finally:
+            if writer is not None:
+                writer.close()
     return job.failed
 
 
@@ -218,144 +223,6 @@ def _check_place(topic: Any, group: str | None, queue: int | None) -> None:
         names = ", ".join(sorted(g.group for g in topic.groups))
         raise NotFound(f"topic {topic.name} has no queue in group {group!r}; it is in: {names}")
     pinned_group(topic, None if group is None else GroupName(group), queue)
-
-
-class _Job:
-    """One run of the command."""
-
-    def __init__(
-        self,
-        topic: str,
-        key: str | None,
-        separator: bytes | None,
-        fixed: dict[str, Any],
-        rate: float,
-        count: int,
-        output: Output,
-        results: bool,
-    ) -> None:
-        self._topic = topic
-        self._key = None if key is None else key.encode()
-        self._separator = separator
-        self._fixed = fixed
-        self._rate = rate
-        self._count = count
-        self._output = output
-        self._results = results
-        self._unanswered = fixed.pop("unanswered", False)
-        self._sent = 0
-        self._stored = 0
-        self._reported = False
-        self._waiting: list[asyncio.Future[Any]] = []
-        self.failed = 0
-
-    async def send(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
-        """Send everything and wait for each outcome."""
-        started = time.monotonic()
-        try:
-            await self._send_all(producer, source)
-        except BaseException:
-            for future in self._waiting:  # the error that ends this reports their fate
-                future.add_done_callback(lambda f: f.cancelled() or f.exception())
-            raise
-        self._report(time.monotonic() - started)
-
-    async def _send_all(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
-        started = time.monotonic()
-        async for values in source:
-            for value in values:
-                if self._count and self._sent >= self._count:
-                    break
-                if self._rate:
-                    due = started + self._sent / self._rate
-                    await asyncio.sleep(max(0.0, due - time.monotonic()))
-                self._waiting.append(await self._send(producer, value))
-                if len(self._waiting) >= _AT_ONCE:
-                    await self._settle()
-            if self._count and self._sent >= self._count:
-                break
-            if self._results or len(values) < 2:
-                await self._settle()
-        await self._settle()
-
-    def watched(self, producer: Any) -> AbstractAsyncContextManager[None]:
-        """Report why nothing moves; and what has failed, though more may come for hours."""
-        return stalls_reported(producer, lambda: self._sent, self._look)
-
-    async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
-        key = self._key
-        if self._separator is not None:
-            before, found, after = value.partition(self._separator)
-            if found:
-                key, value = before, after
-        self._sent += 1
-        while True:
-            try:
-                future: asyncio.Future[Any] = producer.send_nowait(
-                    self._topic, value, key=key, **self._fixed
-                )
-            except FmqError as error:
-                if error.code.name != "OVERLOADED":
-                    raise
-                await asyncio.sleep(0.005)
-            else:
-                return future
-
-    def _look(self) -> None:
-        for future in self._waiting:
-            if future.done() and not future.cancelled() and (error := future.exception()):
-                self._report_failure(error)
-                return
-
-    def _report_failure(self, error: BaseException) -> None:
-        """The first failure: the others are most often for the same reason."""
-        if not self._reported:
-            self._reported = True
-            talk(str(error))
-
-    async def _settle(self) -> None:
-        """Wait for what was sent, in order; say the first failure."""
-        for future in self._waiting:
-            if not future.done():
-                await asyncio.wait([future])
-            if (error := future.exception()) is not None:
-                self._report_failure(error)
-        self._count_up()
-
-    def _count_up(self) -> None:
-        """What became of those that were sent, as far as it is known."""
-        waiting, self._waiting = self._waiting, []
-        printed = []
-        for future in waiting:
-            if not future.done() or future.cancelled() or future.exception() is not None:
-                self.failed += 1
-                continue
-            self._stored += 1
-            if self._results:
-                printed.append(self._line(future.result()))
-        if printed:
-            write(b"".join(printed))
-
-    def report_cut_short(self) -> None:
-        """The command ends before its input, and its producer is closed."""
-        if self._sent:
-            self._count_up()
-            talk(f"cut short: of {self._sent:,} sent {self._stored:,} are stored")
-
-    def _line(self, result: Any) -> bytes:
-        if self._output is Output.JSON:
-            return json.dumps(result._asdict()).encode() + b"\n"
-        return f"{result.group} {result.queue} {result.offset}\n".encode()
-
-    def _report(self, seconds: float) -> None:
-        rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
-        lost = f", {self.failed:,} not" if self.failed else ""
-        done = (
-            "sent without an acknowledgement: storage is not confirmed"
-            if self._unanswered
-            else "stored"
-        )
-        talk(f"{self._stored:,} {done}{lost} in {seconds:.2f} s{rate}")
 
 
 def _refuse_pairs(

@@ -317,6 +317,38 @@ def test_withheld_messages_are_named_where_no_ack_is_stored(
     )
 
 
+class Recreated(Waiting):
+    """Its topic is deleted and created again after the start, with other queues or without any."""
+
+    def __init__(self, queue: int) -> None:
+        super().__init__()
+        self.queue, self.asked = queue, False
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        if not self.asked:
+            self.asked = True
+            return [QueueOffsets(group, topic, "g1", 0, committed=0, begin=0, end=5)]
+        return [QueueOffsets(group, topic, "g1", self.queue, committed=0, begin=0, end=0)]
+
+    async def topic(self, _: str) -> Any:
+        return SimpleNamespace(ordered=False)
+
+
+@pytest.mark.parametrize("queue", [0, 1])
+def test_read_ends_where_its_messages_are_gone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], queue: int
+) -> None:
+    """It waited for the end of before without a word, for ever."""
+    use(Recreated(queue), monkeypatch)
+    monkeypatch.setattr(consume, "_UNKNOWN_TIMEOUT_S", 0.01)
+    assert main.run(["consume", "t", "-g", "g", "-e"]) == common.UNAVAILABLE
+    assert capfd.readouterr().err == (
+        "fmq: the end is not reached: messages of topic t that were there at the start are gone in "
+        "g1/0: the topic was recreated, or a failover lost them; to read what is there now, run "
+        "this again\n"
+    )
+
+
 class Away(Sub):
     """A slave is away: no ack can be stored, and no group can be deleted."""
 

@@ -132,6 +132,8 @@ async def groups(fmq: Fmq) -> None:
     assert (code, err) == (0, "fmq: forgot billing in 8 queues\n")
     code, _, err = await fmq("group", "lag", "billing")
     assert (code, err) == (1, "fmq: there is no consumer group 'billing'\n")
+    code, _, err = await fmq("group", "seek", "billing", "orders", "--to", "latest", "--create")
+    assert (code, err) == (0, "")
 
 
 async def status(fmq: Fmq) -> None:

@@ -1,6 +1,9 @@
 """`fmq produce` while it waits for more input."""
 
 import asyncio
+import os
+import select
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,10 +11,22 @@ from typing import Any
 
 import pytest
 
-from fmqcli import common, main, send_waits
+from fmqcli import common, main, send_job, send_waits
 from fmqcli.commands import produce
+from fmqcli.send_job import SendJob
+from fmqcli.stdio.writer import Writer
 from fmqclient.tests.ordered_double import ordered_cluster
 from fmqcore.errors import StorageFull, TooLarge
+
+
+class Printed:
+    """A writer that is never slow."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
 
 
 async def test_failure_is_reported_without_further_input(
@@ -25,7 +40,7 @@ async def test_failure_is_reported_without_further_input(
         common.talk(text)
         printed.set()
 
-    monkeypatch.setattr(produce, "talk", talk)
+    monkeypatch.setattr(send_job, "talk", talk)
 
     def send_nowait(*_: object, **__: object) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -37,7 +52,7 @@ async def test_failure_is_reported_without_further_input(
         await printed.wait()
 
     producer = SimpleNamespace(outstanding=0, connected={}, send_nowait=send_nowait)
-    job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, False)
+    job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
     async with asyncio.timeout(30), job.watched(producer):
         await job.send(producer, two_lines())
     first, last = capsys.readouterr().err.splitlines()
@@ -89,8 +104,9 @@ async def test_interrupted_produce_reports_how_much_is_stored(
     async def three_lines() -> AsyncIterator[list[bytes]]:
         yield [b"a", b"b", b"c"]
 
-    job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, True)
-    sending = asyncio.create_task(job.send(producer, three_lines()))
+    job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
+    printed = Printed()
+    sending = asyncio.create_task(job.send(producer, three_lines(), printed))
     while left:
         await asyncio.sleep(0)
     futures[0].set_result(SimpleNamespace(group="g1", queue=0, offset=7))
@@ -99,17 +115,61 @@ async def test_interrupted_produce_reports_how_much_is_stored(
     with pytest.raises(asyncio.CancelledError):
         await sending
     futures[1].set_exception(TooLarge("too large"))
+    await job.end_early()
     job.report_cut_short()
-    printed = capsys.readouterr()
-    assert printed.out == "g1 0 7\n"
-    assert printed.err == "fmq: cut short: of 3 sent 1 are stored\n"
+    assert printed.data == b"g1 0 7\n"
+    assert capsys.readouterr().err == "fmq: cut short: of 3 sent 1 are stored\n"
+
+
+def test_signal_ends_produce_while_its_reader_stalls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fmq produce -p | less`: the write held the loop, and with it heartbeats and signals."""
+    monkeypatch.setattr(send_job, "_CUT_SHORT_S", 0.01)
+    reading, writing = os.pipe()
+
+    def send_nowait(*_: object, **__: object) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(SimpleNamespace(group="g1", queue=0, offset=7))
+        return future
+
+    async def lines_for_ever() -> AsyncIterator[list[bytes]]:
+        while True:
+            yield [b"x"] * 1000
+            await asyncio.sleep(0)
+
+    async def terminated_when_full() -> None:
+        while select.select([], [writing], [], 0)[1]:
+            await asyncio.sleep(0.001)
+        for _ in range(10):
+            await asyncio.sleep(0)  # the loop turns
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
+
+    async def work() -> None:
+        producer = SimpleNamespace(send_nowait=send_nowait)
+        writer = Writer(writing)
+        try:
+            async with common.meanwhile(terminated_when_full()):
+                await job.send(producer, lines_for_ever(), writer)
+        finally:
+            await job.end_early()
+            writer.close()
+
+    with pytest.raises(common.Terminated):
+        common.run(work)
+    assert not capsys.readouterr().err, "nothing is written on the loop"
+    job.report_cut_short()
+    assert capsys.readouterr().err.endswith(" are stored; standard output lacks lines of these\n")
+    os.close(reading)  # ends the thread's write
 
 
 def test_a_file_is_opened_where_signals_end_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening a pipe waits for its writer: in the loop, SIGTERM and Ctrl-C did not end that."""
-    monkeypatch.setattr(produce, "run", lambda _: pytest.fail("the loop is there already"))
+    monkeypatch.setattr(produce, "run", lambda _, **__: pytest.fail("the loop is there already"))
     assert main.run(["produce", "t", "-f", "/nope"]) == common.FAILED
     assert "/nope: No such file" in capsys.readouterr().err
 
@@ -120,13 +180,13 @@ async def test_sender_that_accepts_an_unknown_end_is_announced(
     lines = tmp_path / "lines"
     lines.write_bytes(b"1\n")
     works: list[Any] = []
-    monkeypatch.setattr(produce, "run", works.append)
+    monkeypatch.setattr(produce, "run", lambda work, **_: works.append(work))
     command = ["produce", "changes", "--ordered", "--accept-unknown-end", "-f", str(lines)]
     async with ordered_cluster() as double:
         assert main.run([*command, "-b", double.url]) == 0
         *arguments, _ = works[0].args  # a closed file
         with lines.open("rb") as file:
-            assert await works[0].func(*arguments, file.fileno()) == 0
+            assert await works[0].func(*arguments, file.fileno(), **works[0].keywords) == 0
         openings = [session.opening.sender for session in double.sessions]
         assert openings
         assert all(sender.accepts_unknown_end for sender in openings)

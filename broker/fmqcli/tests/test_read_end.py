@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fmqcli.read_end import ReadEnd, withheld_by_reason
+from fmqcli.read_end import ReadEnd, messages_vanished, withheld_by_reason
 from fmqcli.read_waits import ReadWaits, Standstill
 from fmqclient.admin.infos import QueueOffsets
 
@@ -45,6 +45,43 @@ def test_end_is_what_was_stored_and_is_still_there(
     end = ReadEnd([start])
     assert end.is_reached([now]) is reached
     assert bool(end.withheld([now])) is withheld
+
+
+GONE = [("g1", 0)]
+
+
+@pytest.mark.parametrize(
+    ("now", "gone"),
+    [
+        ([row(0, 0, 0)], GONE),  # the topic was deleted and created again
+        ([row(4, 4, 4)], GONE),
+        ([row(3, 4, 4)], []),  # one is to come
+        ([row(2, 3, 3)], GONE),  # printed, and not acknowledged
+        ([row(3, 3, 4)], []),  # one may come
+        ([], GONE),  # the queue is gone
+        ([row(9, 9, 9)], []),
+    ],
+)
+def test_vanished_messages_leave_nothing_to_come(now: list[QueueOffsets], gone: object) -> None:
+    end = ReadEnd([row(0, 5, 9)])
+    end.note_printed([SimpleNamespace(group="g1", queue=0, offset=2)])
+    end.is_reached(now)
+    assert end.vanished(now) == gone
+
+
+def test_queue_that_may_be_read_still_is_waited_for() -> None:
+    rows = [row(0, 5, 5), replace(row(0, 5, 5), queue=1)]
+    end = ReadEnd(rows)
+    now = [row(0, 0, 0), rows[1]]
+    assert not end.lacks(now)
+    assert end.lacks(now[:1])
+    assert end.vanished(now) == []
+    assert end.vanished([now[0], replace(now[1], committed=5)]) == GONE
+
+
+def test_many_vanished_queues_are_counted() -> None:
+    sentence = messages_vanished("t", [("g1", queue) for queue in range(7)])
+    assert "gone in g1/0, g1/1, g1/2, g1/3, g1/4 and 2 more: " in sentence
 
 
 @pytest.mark.parametrize(("offset", "left"), [(7, True), (8, False), (20, False)])

@@ -11,6 +11,7 @@ import pytest
 
 from fmqcli import common, main
 from fmqcli.commands import broker, groups, produce
+from fmqcli.send_job import SendJob
 from fmqcore.errors import InvalidArgument, NotFound, UnknownQueue
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
@@ -51,7 +52,7 @@ def test_one_way_produce_does_not_claim_records_are_stored(
         ("replicated", "3 stored"),
     ):
         fixed = {"unanswered": acks == "one_way"}
-        job = produce._Job("t", None, None, fixed, 0, 0, common.Output.TABLE, False)
+        job = SendJob("t", None, None, fixed, 0, 0, common.Output.TABLE)
         job._sent = job._stored = 3
         job._report(0.01)
         assert message in capsys.readouterr().err

@@ -16,6 +16,7 @@ from fmqclient.admin.infos import (
     offsets_of,
     status_of,
 )
+from fmqclient.admin.lag import group_infos, not_reported, to_read
 from fmqclient.admin.ordered import OrderedAdmin
 from fmqclient.admin.topic_changes import alter_request
 from fmqclient.arguments import as_places, check_text
@@ -178,12 +179,9 @@ class Admin:
 
     async def groups(self) -> list[GroupInfo]:
         """Return all consumer groups, by name and topic."""
-        found: dict[tuple[str, str], GroupInfo] = {}
-        for row in await self.offsets():
-            if row.group:
-                key = (row.group, row.topic)
-                found[key] = found.get(key, GroupInfo(*key)).with_queue(row)
-        return [info for _, info in sorted(found.items())]
+        rows = await self.offsets()
+        await self._routes.look_up(*{row.topic for row in rows if row.group})
+        return group_infos(rows, self._routes.table.topics)
 
     async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
         """Return progress per queue; empty names mean all. Group "" is a queue that none has read.
@@ -196,16 +194,18 @@ class Admin:
         for name in await self._groups_of(topic):
             found, reason = await self._rows(name, topic, group)
             rows += [offsets_of(row, reason) for row in found]
-        return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
+        return sorted(rows, key=_in_order)
 
     async def _rows(
-        self, name: GroupName, topic: str, group: str
+        self, name: GroupName, topic: str, group: str, *, with_deleted: bool = False
     ) -> tuple[list[admin_pb2.QueueOffsets], str]:
         """Return one broker group's rows, and why it withholds records, if that may last.
 
         Page by page: a broker has other work in between.
         """
-        request = admin_pb2.OffsetsRequest(topic=topic, group=group, limit=_PAGE)
+        request = admin_pb2.OffsetsRequest(
+            topic=topic, group=group, limit=_PAGE, with_deleted=with_deleted
+        )
         rows: list[admin_pb2.QueueOffsets] = []
         after, more = ("", -1, ""), True
         while more:
@@ -222,12 +222,21 @@ class Admin:
         return rows, reply.withheld_reason
 
     async def lag(self, group: str) -> list[QueueOffsets]:
-        """Return one consumer group's progress in every queue it has read. Raises `NotFound`."""
+        """Return one consumer group's progress in every queue it has to read. Raises `NotFound`."""
         require_name("consumer group", group)
         rows = await self.offsets(group)
         if not rows:
             raise NotFound(f"there is no consumer group {group!r}")
-        return rows
+        names = {row.topic for row in rows}
+        await self._routes.look_up(*names)
+        known = [self._routes.table.topics.get(name) for name in names]
+        for topic in filter(None, known):  # one that was deleted meanwhile has nothing to read
+            lacking = not_reported(topic, rows)
+            for name in sorted(lacking.keys() & self._routes.named):
+                found, reason = await self._rows(name, topic.name, "")
+                filled = to_read(group, [offsets_of(row, reason) for row in found])
+                rows += [row for (_, queue), row in filled.items() if queue in lacking[name]]
+        return sorted(rows, key=_in_order)
 
     async def seek(
         self,
@@ -291,7 +300,7 @@ class Admin:
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
         backoff, reason = Backoff(self._clock), ""
         for _ in range(_SEEKS):
-            known, _ = await self._rows(name, request.topic, request.group)
+            known, _ = await self._rows(name, request.topic, request.group, with_deleted=True)
             request.expected_seek_numbers.clear()
             request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
             request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})
@@ -450,6 +459,10 @@ def _raise(reply: Any, cause: BaseException | None = None) -> None:
 def _tried_before(refused: FmqError) -> bool:
     """Whether an earlier try may have done what this one was refused for."""
     return refused.__cause__ is not None
+
+
+def _in_order(row: QueueOffsets) -> tuple[str, str, str, int]:
+    return row.group, row.topic, row.broker_group, row.queue
 
 
 def _number(what: str, value: int, below: int = 2**63) -> int:

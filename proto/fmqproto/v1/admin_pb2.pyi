@@ -102,16 +102,18 @@ class DeleteTopicReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class OffsetsRequest(_message.Message):
-    __slots__ = ("topic", "group", "limit", "after")
+    __slots__ = ("topic", "group", "limit", "after", "with_deleted")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    WITH_DELETED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     limit: int
     after: OffsetsAfter
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[_Union[OffsetsAfter, _Mapping]] = ...) -> None: ...
+    with_deleted: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., limit: _Optional[int] = ..., after: _Optional[_Union[OffsetsAfter, _Mapping]] = ..., with_deleted: _Optional[bool] = ...) -> None: ...
 
 class OffsetsAfter(_message.Message):
     __slots__ = ("topic", "queue_id", "group")

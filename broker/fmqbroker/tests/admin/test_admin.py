@@ -313,6 +313,26 @@ async def test_memberless_group_is_deleted_then_starts_again(tmp_path: Path) -> 
             await until(lambda: not stored(rig, 0).deleted)
 
 
+async def test_deleted_group_is_made_again_by_a_seek(tmp_path: Path) -> None:
+    """The seek names the deletion; one from before it is refused."""
+    async with running(Rig(tmp_path)) as rig:
+        admin = admin_of(rig)
+        rig.produce(0, b"a", b"b")
+        await rig.committed()
+        seek = SeekRequest(topic="orders", group="billing", by_offset=True, offset=1, queues=[0])
+        assert not (await admin.seek(seek)).HasField("error")
+        seek.expected_seek_numbers[0] = stored(rig, 0).seek_number
+        await admin.delete_group(DeleteGroupRequest(group="billing"))
+        assert (await admin.seek(seek)).error.code == client_pb2.STALE_ASSIGNMENT
+        wanted = OffsetsRequest(topic="orders", group="billing")
+        assert not (await admin.offsets(wanted)).queues
+        wanted.with_deleted = True
+        (row,) = (await admin.offsets(wanted)).queues
+        seek.expected_seek_numbers[0] = row.seek_number
+        assert not (await admin.seek(seek)).HasField("error")
+        assert stored(rig, 0).floor == 1
+
+
 async def test_status_reports_role_positions_and_replicas(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         links = dict[BrokerId, LinkView]()

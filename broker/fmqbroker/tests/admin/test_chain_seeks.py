@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fmqbroker.tests.admin.test_admin import admin_of
+from fmqbroker.tests.admin.test_progress_rows import lags_of
 from fmqbroker.tests.consume.chain_kit import APP, OPEN, Broker, Stage, reading, staged
 from fmqbroker.tests.consume_harness import commit_held, until
 from fmqcore.errors import ErrorCode
@@ -159,6 +160,15 @@ async def test_group_without_a_place_cannot_be_moved(tmp_path: Path, zookeeper: 
         for fields in ({"to": START_EARLIEST}, {"by_offset": True, "offset": 1}):
             reply = await seek(stage.one, **fields)
             refused(reply, ErrorCode.INVALID_ARGUMENT, "has no place in the chain")
+
+
+async def test_reader_that_never_came_has_its_segment_to_read(
+    tmp_path: Path, zookeeper: str
+) -> None:
+    """Its head came to this broker group while it was away: no progress is stored here."""
+    async with staged(tmp_path, zookeeper, AT_ONE) as stage:
+        await filled(stage)
+        assert await lags_of(stage.one.rig) == {"app": 2}
 
 
 async def test_row_ends_at_stored_records_that_are_to_come(tmp_path: Path, zookeeper: str) -> None:

@@ -60,6 +60,7 @@ class ChainCache:
         self._entries: dict[str, _Entry] = {}
         self._by_id: dict[TopicId, str] = {}  # of each cached chain: its name
         self._callbacks: dict[Callable[[TopicId], None], None] = {}
+        self._callbacks_of: dict[TopicId, dict[object, Callable[[], None]]] = {}
         self._dirty: dict[str, None] = {}  # to be read, in the order in which watches fired
         self._fired = Signal()
 
@@ -113,6 +114,22 @@ class ChainCache:
         """
         self._callbacks[callback] = None
         return lambda: self._callbacks.pop(callback, None)
+
+    def on_change_of(self, topic: TopicId, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` when the chain of that topic changes, before `changed`.
+
+        Returns what stops it.
+        """
+        follower = object()
+        self._callbacks_of.setdefault(topic, {})[follower] = notify
+
+        def stop() -> None:
+            followers = self._callbacks_of.get(topic, {})
+            followers.pop(follower, None)
+            if not followers:
+                self._callbacks_of.pop(topic, None)
+
+        return stop
 
     # ---- now
     async def read(self, name: str) -> Versioned[Chain]:
@@ -286,4 +303,6 @@ class ChainCache:
         for number in {s.value.topic_id for s in (before, stored) if s is not None}:
             for callback in list(self._callbacks):
                 callback(number)
+            for notify in list(self._callbacks_of.get(number, {}).values()):
+                notify()
         self.changed.notify()

@@ -309,16 +309,12 @@ class Senders:
         """
         changes = Signal()
 
-        def chain_changed(topic: TopicId) -> None:
-            if topic == sender.topic.id:
-                changes.notify()
-
         def session_moved(state: SessionState) -> None:
             if state is not SessionState.SUSPENDED:
                 changes.notify()
 
         with contextlib.ExitStack() as stops:
-            stops.callback(self._chains.on_changed(chain_changed))
+            stops.callback(self._chains.on_change_of(sender.topic.id, changes.notify))
             stops.callback(self._coordination.on_state(session_moved))
             watched = WatchedNodes(self._coordination, changes.notify)
             stops.callback(watched.close)

@@ -101,13 +101,19 @@ async def test_cache_has_the_chains_of_its_group(bench: Bench) -> None:
 
 async def test_change_by_another_broker_is_seen(bench: Bench) -> None:
     changed: list[TopicId] = []
+    calls: list[str] = []
     bench.cache.on_changed(changed.append)
+    stop = bench.cache.on_change_of(OWN.id, lambda: calls.append("own"))
+    bench.cache.on_change_of(FOREIGN.id, lambda: calls.append("foreign"))
     await bench.create(OWN)
     await until(lambda: bench.cache.of(OWN.id))
+    assert calls == ["own"], "of that topic alone"
+    stop()
     closed = await bench.others.edit(OWN, lambda c: close(c, "planned"))
     await until(lambda: bench.cache.of(OWN.id) == closed)
     assert bench.cache.version_of(OWN.id) == 1
     assert changed == [OWN.id, OWN.id]
+    assert calls == ["own"]
 
 
 async def test_topic_that_comes_before_its_chain_is_awaited(bench: Bench) -> None:

@@ -153,3 +153,27 @@ async def test_dropped_group_gets_no_start_from_a_later_chain(
         await asyncio.gather(following, return_exceptions=True)
         assert group.progress[0].start_number == before
         assert chains.stored.value.start_numbers_of("app") != (before,)
+
+
+async def test_session_that_opens_as_its_broker_stops_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic was looked for while the sessions were ended."""
+    async with rigged(tmp_path) as (rig, _):
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def find(*_: str) -> None:
+            asked.set()
+            await go.wait()
+
+        async def stop() -> None:
+            await asked.wait()
+            await rig.fetch.drain(10.0)
+            go.set()
+
+        monkeypatch.setattr(rig.cluster, "find_topics", find)
+        stopping = asyncio.create_task(stop())
+        async with consuming(rig) as consumer:
+            await stopping
+            assert consumer.opened is not None
+            assert "is stopping" in consumer.opened.error.message

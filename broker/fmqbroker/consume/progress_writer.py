@@ -79,6 +79,8 @@ class ProgressWriter:
                 await self._put(entries, waiters)
             except NoPermission as refused:
                 error = refused  # whoever reads now has what was stored
+                waiters += self._waiters  # what they wait for goes as well, if it came since
+                self._waiters = []
                 self._drop(refused)
                 self._unstored.clear_gone()
             except FmqError as failed:

@@ -163,6 +163,8 @@ class FetchService:
         opener = self._subscriptions if topic.ordered else None
         group = await (opener or self.groups).ensure(*begin, temporary=wanted.temporary)
         self.groups.require_known(group)
+        if self._draining:  # since it was asked above
+            raise stopping_refusal()
         now_ms = self._clock.monotonic_ms()
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]

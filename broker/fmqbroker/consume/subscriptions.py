@@ -106,6 +106,7 @@ class Subscriptions:
             if start != client_pb2.START_EARLIEST and not here:
                 break  # a session there adds it
             group = await self._open(name, topic, temporary=temporary)  # if there is room for one
+            self._groups.idle(group)  # unless a session joins it: the place may not be written
             offsets = dict[int, int]()
             if start != client_pb2.START_EARLIEST and segment is not None:
                 queues = topic.queues_in(self._chains.broker_group)

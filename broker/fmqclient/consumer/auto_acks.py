@@ -7,7 +7,6 @@ done its messages, or handed them on to one that asks next, as `asyncio.wait_for
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from fmqclient.consumer.message import Message
@@ -17,9 +16,10 @@ Taker = asyncio.Task[Any]
 
 def taker() -> Taker | None:
     """Return the task that calls; None outside of any."""
-    with suppress(RuntimeError):
+    try:
         return asyncio.current_task()
-    return None
+    except RuntimeError:  # no loop runs here
+        return None
 
 
 class AutoAcks:
@@ -29,32 +29,45 @@ class AutoAcks:
         self._given: dict[Taker, list[Message]] = {}
         self._lists: set[Taker] = set()  # the newest was given to these as a list
         self._ended: list[Message] = []  # of tasks that ended without an error
+        self._last: Taker | None = None  # asked last, and lives: most often it asks again
+        self._of_last: list[Message] = []  # its value in `_given`
 
     def asked(self, asker: Taker | None) -> Taker:
         """Ack what that task was given. `asker`: as it was when the program called, if it is known.
 
         Returns the task to which the next messages are given.
         """
-        current = asyncio.current_task()
-        assert current is not None, "a coroutine runs in a task"
-        if asker is None or asker.done() or asker.get_loop() is not current.get_loop():
-            asker = current
-        ended, self._ended = self._ended, []
-        _ack(ended)
-        if asker in self._given:
-            given, self._given[asker] = self._given[asker], []
-            _ack(given)
-        self._lists.discard(asker)
+        if asker is None or asker is not self._last:
+            asker = self._look_up(asker)
+        if self._ended:
+            ended, self._ended = self._ended, []
+            _ack(ended)
+        if self._of_last:
+            _ack(self._of_last)
+            self._of_last.clear()
+        if self._lists:
+            self._lists.discard(asker)
         return asker
 
     def give(self, to: Taker, messages: Iterable[Message], *, listed: bool = False) -> None:
         """Note what a task is given, in a list or one by one."""
-        if to not in self._given:
-            self._given[to] = []
-            to.add_done_callback(self._end)
-        self._given[to] += messages
+        if to is not self._last:  # others have asked since
+            to = self._look_up(to)
+        self._of_last.extend(messages)
         if listed:
             self._lists.add(to)
+
+    def _look_up(self, asker: Taker | None) -> Taker:
+        """Make the task the last one, or the current one in its place."""
+        current = asyncio.current_task()
+        assert current is not None, "a coroutine runs in a task"
+        if asker is None or asker.done() or asker.get_loop() is not current.get_loop():
+            asker = current
+        if asker not in self._given:
+            self._given[asker] = []
+            asker.add_done_callback(self._end)
+        self._last, self._of_last = asker, self._given[asker]
+        return asker
 
     def leave(self) -> None:
         """Ack the message with which the calling task left its loop, without an error.
@@ -63,11 +76,15 @@ class AutoAcks:
         """
         leaver = taker()
         if leaver is not None and leaver not in self._lists:
-            _ack(self._given.pop(leaver, []))
+            given = self._given.get(leaver, [])
+            _ack(given)
+            given.clear()
 
     def _end(self, task: Taker) -> None:
         given = self._given.pop(task, [])
         self._lists.discard(task)
+        if task is self._last:
+            self._last, self._of_last = None, []
         # `exception()` would count as looked at, and asyncio would not log it.
         if not task.cancelled() and getattr(task, "_exception", task) is None:
             self._ended += given

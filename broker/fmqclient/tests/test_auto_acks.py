@@ -104,6 +104,17 @@ async def test_own_task_of_each_take_keeps_apart_what_tasks_were_given(one: Clus
         await until(lambda: _acked(one) == 5)
 
 
+async def test_nothing_is_kept_of_tasks_that_ended(one: ClusterDouble) -> None:
+    async with consuming(one) as sub:
+        for take in (_once, _in_a_wrapper, _a_list, _a_list):
+            await asyncio.create_task(take(sub))
+        await sub.fetch(1)
+        auto = sub._auto
+        assert auto is not None
+        assert set(auto._given) == {asyncio.current_task()} == auto._lists
+        assert auto._ended == []
+
+
 async def test_message_of_a_task_that_failed_is_not_acked(one: ClusterDouble) -> None:
     async with consuming(one) as sub:
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fmqbroker.consume.chain_reads import ChainReads
-from fmqbroker.consume.registry import GroupTable
+from fmqbroker.consume.registry import IDLE_MS, GroupTable
 from fmqbroker.consume.subscriptions import Subscriptions
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.tests.consume.chain_kit import CHANGES, G1, OPEN
 from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, until
-from fmqcore.errors import ErrorCode, NoPermission
+from fmqcore.errors import ErrorCode, NoPermission, Unavailable
 from fmqcore.ids import Permission
 from fmqcore.ordered.subscriptions import add_at
 from fmqcore.zk.chain import Chain
@@ -153,3 +153,46 @@ async def test_dropped_group_gets_no_start_from_a_later_chain(
         await asyncio.gather(following, return_exceptions=True)
         assert group.progress[0].start_number == before
         assert chains.stored.value.start_numbers_of("app") != (before,)
+
+
+async def test_session_that_opens_as_its_broker_stops_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topic was looked for while the sessions were ended."""
+    async with rigged(tmp_path) as (rig, _):
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def find(*_: str) -> None:
+            asked.set()
+            await go.wait()
+
+        async def stop() -> None:
+            await asked.wait()
+            await rig.fetch.drain(10.0)
+            go.set()
+
+        monkeypatch.setattr(rig.cluster, "find_topics", find)
+        stopping = asyncio.create_task(stop())
+        async with consuming(rig) as consumer:
+            await stopping
+            assert consumer.opened is not None
+            assert "is stopping" in consumer.opened.error.message
+
+
+async def test_group_that_got_no_place_is_not_kept_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rigged(tmp_path) as (rig, chains):
+
+        async def fail(*_: Any) -> bool:
+            raise Unavailable("no ZooKeeper")
+
+        monkeypatch.setattr(chains, "edit", fail)
+        async with consuming(rig, topic=CHANGES.name, group="app") as consumer:
+            assert consumer.opened is not None
+            assert "no ZooKeeper" in consumer.opened.error.message
+        groups = rig.fetch.groups
+        await groups.stored()
+        assert groups.get("app", CHANGES.id) is not None
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: groups.get("app", CHANGES.id) is None)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.consume.offsets.write_round import Round
 from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
@@ -16,6 +17,7 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqcore.errors import NoPermission
+from fmqcore.ids import Offset
 from fmqproto.v1 import client_pb2
 
 
@@ -54,3 +56,27 @@ async def test_group_dropped_while_its_start_is_stored_is_not_reused(
             groups.drop(NoPermission("the reads went"))
         with pytest.raises(NoPermission, match="dropped meanwhile"):
             await opening
+
+
+async def test_move_during_a_write_that_is_refused_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal drops all groups, with what came since the write: a seek that waits for it."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        await rig.committed()
+        groups = rig.fetch.groups
+        group = await groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+        await groups.stored()
+        refused, accept = Round(), rig.offsets.accept
+        monkeypatch.setattr(rig.offsets, "accept", lambda _: refused)
+        groups.move(group, {0: Offset(1)})
+        await until(lambda: not groups._unstored, "taken")
+        monkeypatch.setattr(rig.offsets, "accept", accept)
+        groups.move(group, {0: Offset(2)})
+        seeking = asyncio.create_task(groups.stored())
+        await asyncio.sleep(0)
+        refused.settle(NoPermission("the reads went"))
+        with pytest.raises(NoPermission, match="the reads went"):
+            await seeking
+        assert groups.get("billing", TOPIC.id) is None

@@ -34,17 +34,20 @@ class MainTask:
     """The task of a producer or consumer that owns all its others, from its opening to its closing.
 
     No caller may wait for ever on a task that has ended: until it is closed, `fail` is called with
-    the error of each watched task that ended by one; None = it was cancelled.
+    the error of each watched task that ended by one; None = it was cancelled. While it is being
+    closed, such an end cuts the last words short.
     """
 
     def __init__(self, fail: Callable[[BaseException | None], None]) -> None:
         self._fail = fail
         self._task: asyncio.Task[None] | None = None
+        self._cut: asyncio.Future[None] | None = None  # while it is being closed
+        self.error: BaseException | None = None  # which cut the last words short
 
     @property
     def is_open(self) -> bool:
         """Whether it was opened, and `close` was not called since."""
-        return self._task is not None
+        return self._task is not None and self._cut is None
 
     async def open(self, work: Coroutine[Any, Any, None], ready: "asyncio.Future[None]") -> None:
         """Start `work`; return once it is `ready` or has ended.
@@ -65,12 +68,14 @@ class MainTask:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not self.is_open:
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
             return
-        if task.cancelled():
-            self._fail(None)
-        elif (error := task.exception()) is not None:
+        if self.is_open:
             self._fail(error)
+        elif self._cut is not None and not self._cut.done():
+            self.error = error
+            self._cut.set_result(None)
 
     def cancel(self) -> None:
         """Cancel the task, as what it serves has failed; it is still to be closed."""
@@ -81,18 +86,33 @@ class MainTask:
         self, last: Callable[[], Coroutine[Any, Any, None]] | None = None, timeout_s: float = 0
     ) -> None:
         """End the task, after what `last` does in at most `timeout_s` seconds."""
-        task, self._task = self._task, None
-        if task is None:
+        task = self._task
+        if task is None or self._cut is not None:
             return
+        cut = self._cut = asyncio.get_running_loop().create_future()
         try:
             if last is not None:
                 async with asyncio.timeout(timeout_s):
-                    await last()
+                    await _until_cut(last(), cut, task)
         except TimeoutError:
             pass
         finally:
+            cut.cancel()
             task.cancel()
             await asyncio.wait([task])
+            self._task = self._cut = None
+
+
+async def _until_cut(work: Coroutine[Any, Any, None], *cuts: "asyncio.Future[None]") -> None:
+    """Run a coroutine until it ends, or one of `cuts` does."""
+    running = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([running, *cuts], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    if not running.cancelled():
+        running.result()
 
 
 async def all_done(futures: "Iterable[asyncio.Future[Any]]") -> None:

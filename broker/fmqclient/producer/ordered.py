@@ -150,7 +150,9 @@ class OrderedProducer(MustBeClosed):
                 "an error, DeliveryUnknown if it may be stored; flush() before",
                 *(self._topic, self._buffer.records),
             )
-        self._fail_all(Unavailable("closed before the broker answered"), None)
+        error = self._main.error
+        late = Unavailable("closed before the broker answered")
+        self._fail_all(late if error is None else _typed(error), None)
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
@@ -179,11 +181,7 @@ class OrderedProducer(MustBeClosed):
         )
 
     def _ended(self, error: BaseException | None) -> None:
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if not isinstance(error, FmqError):
-            error = Unavailable(f"this ordered producer has failed: {error or CANCELLED}")
-        self._fail(error, None)
+        self._fail(_typed(error), None)
 
     def _fail_part(self, reason: str) -> None:
         """End it, as its client has failed."""
@@ -419,3 +417,12 @@ class OrderedProducer(MustBeClosed):
         if self._buffer.put(queue, record, size, stream.max_batch_bytes, stream.max_batch_records):
             stream.wake()
         self._busy.set()
+
+
+def _typed(error: BaseException | None) -> FmqError:
+    """Return the error of an inner task as a program gets it; None: it was cancelled."""
+    if isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FmqError):
+        return error
+    return Unavailable(f"this ordered producer has failed: {error or CANCELLED}")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import fmqclient
+from fmqclient.consumer.session import Session
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.test_consumer import fill
 
@@ -78,3 +79,35 @@ async def test_cancelled_inner_tasks_end_waiters_of_a_consumer(one: ClusterDoubl
             with pytest.raises(fmqclient.Unavailable, match="cancelled"):
                 await anext(sub)
             assert all(sub.connected.values())
+
+
+async def test_tasks_cancelled_while_a_producer_closes_end_that(one: ClusterDouble) -> None:
+    one.brokers["g1-0"].script = lambda batch: "hang"
+    async with asyncio.timeout(LONG_S), fmqclient.connect(one.url) as c:
+        p = c.producer(close_timeout_s=LONG_S * 2)
+        await p.__aenter__()
+        waits = p.send_nowait("orders", b"v")
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(p.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        await cancel_all(closing)
+        await closing
+        with pytest.raises(fmqclient.FmqError):
+            await waits
+
+
+async def test_tasks_cancelled_while_a_consumer_closes_end_that(
+    one: ClusterDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "leave", lambda _: None)  # and no broker answers to it
+    await fill(one, 1)
+    async with asyncio.timeout(LONG_S), fmqclient.connect(one.url) as c:
+        sub = c.consumer("orders", group="billing", close_timeout_s=LONG_S * 2)
+        await sub.__aenter__()
+        await sub.fetch(1)
+        closing = asyncio.create_task(sub.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        await cancel_all(closing)
+        await closing

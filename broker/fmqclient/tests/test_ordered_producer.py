@@ -235,6 +235,23 @@ def ended_by(error: FmqError) -> client_pb2.ProduceReply:
     return client_pb2.ProduceReply(error=client_pb2.Error(code=code, message=str(error)))
 
 
+async def test_sender_fenced_while_it_closes_ends_at_once_typed() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        p = client.ordered_producer("changes", close_timeout_s=60)
+        await p.__aenter__()
+        double.fate = lambda batch: Overloaded("not now")
+        waiting = p.send_nowait(b"1")
+        closing = asyncio.create_task(p.close())
+        await asyncio.sleep(0.05)
+        error = client_pb2.Error(code=client_pb2.SENDER_FENCED, message="sender b has the role")
+        own = next(s for s in double.sessions if s.own)
+        own.send(client_pb2.ProduceReply(error=error))
+        async with asyncio.timeout(30):
+            await closing
+        with pytest.raises(SenderFenced, match="sender b has the role"):
+            await waiting
+
+
 async def test_record_without_outcome_ends_the_producer() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes", delivery_timeout_s=0.5) as p:

@@ -225,10 +225,13 @@ class OrderedState:
                 return self._correlation, batch
         return None
 
-    def next_retry_ms(self) -> int | None:
-        """Return when the first queue that waits may send again."""
-        waiting = (q.retry_ms for q in self.queues if q.sent < len(q.batches) and q.retry_ms)
-        return min(waiting, default=None)
+    def next_retry_ms(self, now_ms: int) -> int | None:
+        """Return when the first queue that may not send now may do so again.
+
+        Ask with the time for which `take` had nothing: a later one may lie between the two.
+        """
+        waiting = (q.retry_ms for q in self.queues if q.sent < len(q.batches))
+        return min((retry_ms for retry_ms in waiting if retry_ms > now_ms), default=None)
 
     @property
     def in_flight(self) -> bool:

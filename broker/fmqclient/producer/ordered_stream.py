@@ -176,32 +176,31 @@ class SegmentStream:
     async def _send(self, stream: Stream) -> None:
         linger_s = self._settings.linger_ms / 1000
         while True:
-            request = self._next_request()
+            now_ms = self._clock.monotonic_ms()
+            request = self._next_request(now_ms)
             if request is not None:
                 await stream.send(request)
                 continue
             self._work.clear()
             self._hurry.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._retry_s()):
+                async with asyncio.timeout(self._retry_s(now_ms)):
                     await self._work.wait()
             if linger_s:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(linger_s):
                         await self._hurry.wait()
 
-    def _retry_s(self) -> float | None:
+    def _retry_s(self, now_ms: int) -> float | None:
         """Return after how many seconds a queue may send again that may not now."""
-        retry_ms = self._state.next_retry_ms()
-        wait_ms = 0 if retry_ms is None else retry_ms - self._clock.monotonic_ms()
-        return wait_ms / 1000 if wait_ms > 0 else None
+        retry_ms = self._state.next_retry_ms(now_ms)
+        return None if retry_ms is None else (retry_ms - now_ms) / 1000
 
-    def _next_request(self) -> client_pb2.ProduceRequest | None:
+    def _next_request(self, now_ms: int) -> client_pb2.ProduceRequest | None:
         """Return everything that may leave now as one message, None if nothing may."""
         state = self._state
         if len(self._messages) >= self._settings.pipeline or not state.may_send():
             return None
-        now_ms = self._clock.monotonic_ms()
         request = client_pb2.ProduceRequest()
         size = 0
         while size < MESSAGE_BYTES and state.in_flight_bytes < self._window_bytes:

@@ -342,7 +342,7 @@ def test_group_that_lost_acknowledged_records_is_tried_slowly() -> None:
     state.acknowledged(one, Offset(0))
     assert refuse(state, two, OutOfSequence("gap"), 1) == []
     assert "has lost records; `fmq ordered status` shows" in state.reason
-    assert state.next_retry_ms() == 1000 + SLOW_RETRY * 100
+    assert state.next_retry_ms(1000) == 1000 + SLOW_RETRY * 100
 
 
 def test_answers_of_a_lost_stream_count_no_more() -> None:
@@ -396,7 +396,7 @@ def test_pause_before_the_same_batch(error: FmqError, pause_ms: int) -> None:
     state = opened()
     ((one, _),) = sent(state, 1)
     refuse(state, one, error)
-    assert state.next_retry_ms() == 1000 + pause_ms
+    assert state.next_retry_ms(1000) == 1000 + pause_ms
 
 
 @pytest.mark.parametrize("error", [Overloaded("x"), NoPermission("x"), BadCrc("x")])

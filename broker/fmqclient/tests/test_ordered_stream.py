@@ -1,12 +1,19 @@
 """The stream of an ordered producer to the master of the open segment: when it dials again."""
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from fmqclient.producer import ordered_stream
 from fmqclient.producer.ordered_state import OrderedState, Role
 from fmqclient.producer.ordered_stream import SegmentStream
+from fmqclient.settings import ProducerSettings
+from fmqclient.tests.test_ordered_state import Count
 from fmqcore.ids import GroupName
+from fmqproto.v1 import client_pb2
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 OPEN = Role(True, 1, 1, G1, (1,))
@@ -43,3 +50,38 @@ async def test_closing_segment_is_not_dialled_again() -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_batch_due_between_two_looks_at_the_clock_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not due at the first look and due at the second, it would wait without a timer."""
+    monkeypatch.setattr(ordered_stream, "wire_batch", lambda *_: client_pb2.ProduceBatch())
+    reads = itertools.count(999)  # the clock moves at each look
+    state = OrderedState()
+    state.apply_role(OPEN)
+    state.add(0, Count(1))
+    state.stream_opened()
+    state.queues[0].retry_ms = 1000
+    unused: Any = None
+    settings = ProducerSettings(linger_ms=0)
+    stream = SegmentStream(
+        unused, state, 1, unused, unused,
+        SimpleNamespace(monotonic_ms=lambda: next(reads)),  # type: ignore[arg-type]
+        unused, settings, lambda: None, unused, unused,
+    )  # fmt: skip
+    stream._window_bytes = 1000
+    sent: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    written: Any = SimpleNamespace(send=lambda request: _note(sent, request))
+    sending = asyncio.create_task(stream._send(written))
+    try:
+        async with asyncio.timeout(30):
+            await sent
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _note(sent: "asyncio.Future[object]", request: object) -> None:
+    if not sent.done():
+        sent.set_result(request)

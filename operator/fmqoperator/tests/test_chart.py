@@ -33,7 +33,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["helm", *arguments], capture_output=True, text=True)
 
 
-def render(**values: str) -> list[dict[str, Any]]:
+def render(release: str = "fmq", /, **values: str) -> list[dict[str, Any]]:
     given: list[str] = []
     for name, value in values.items():
         if value == "null":
@@ -43,7 +43,7 @@ def render(**values: str) -> list[dict[str, Any]]:
                 given += ["--set", f"monitoring.{part}={value}"]
         else:
             given += ["--set", f"{name}={value}"]
-    done = run("template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, *given)
+    done = run("template", release, str(CHART), "-n", "fmq-system", *KUBE, *given)
     assert done.returncode == 0, done.stderr
     return [found for found in yaml.safe_load_all(done.stdout) if found]
 
@@ -293,6 +293,40 @@ def test_planned_moves_are_switched_by_a_value(value: str, moves: bool) -> None:
 def test_number_of_concurrent_updates_is_a_chart_value(value: str, most: int) -> None:
     given = environment(**{"operator.updatesAtOnce": value})
     assert Options.read(given).defaults.updates_at_once == most
+
+
+@helm
+@pytest.mark.parametrize(
+    ("release", "lease"),
+    [("fmq", "fmq-operator"), ("a", "a-fmq-operator"), ("b", "b-fmq-operator")],
+)
+def test_each_release_of_a_namespace_has_its_own_lease(release: str, lease: str) -> None:
+    """With one Lease for both, one of two operators stands by for ever, and its groups with it."""
+    found = render(release)
+    (role,) = [o for o in found if o["metadata"]["name"].endswith("lease") and "rules" in o]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [lease]]
+    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
+    (test,) = [o for o in found if o["kind"] == "Pod"]
+    for pod in (deployment["spec"]["template"], test):
+        (container,) = pod["spec"]["containers"]
+        given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+        assert Options.read(given).lease == lease
+
+
+@helm
+def test_two_releases_share_only_what_is_of_the_whole_cluster() -> None:
+    kept = ("CustomResourceDefinition", "ValidatingAdmissionPolicy")
+    values = {name: values[1] for name, values in SWITCHES.items() if "group" not in name}
+    first, second = (
+        {
+            (o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"])
+            for o in render(release, **values)
+            if not o["kind"].startswith(kept)
+        }
+        for release in ("a", "b")
+    )
+    assert first
+    assert first & second == set()
 
 
 def test_chart_sets_every_variable_that_the_operator_reads() -> None:

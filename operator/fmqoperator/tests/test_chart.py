@@ -26,6 +26,9 @@ SWITCHES = {
     "monitoring": ("false", "true"),
 }
 
+KEPT = ("CustomResourceDefinition", "ValidatingAdmissionPolicy")
+"""How the kinds begin whose objects are the whole cluster's, and outlive the release."""
+
 helm = pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
 
 
@@ -58,8 +61,7 @@ def combinations() -> list[dict[str, str]]:
 def test_each_object_names_its_component() -> None:
     """A Service of one component selects no pod of another."""
     found = render(**{name: values[1] for name, values in SWITCHES.items() if name[:4] != "crds"})
-    kept = ("CustomResourceDefinition", "BrokerGroup", "ValidatingAdmissionPolicy")
-    own = [o for o in found if not o["kind"].startswith(kept)]
+    own = [o for o in found if not o["kind"].startswith((*KEPT, "BrokerGroup"))]
     components = {o["metadata"]["labels"]["app.kubernetes.io/component"] for o in own}
     assert components == {"operator", "quickstart-zookeeper", "monitoring", "test"}
     for pod in (o for o in own if o["kind"] == "Pod"):
@@ -87,8 +89,10 @@ def test_every_combination(values: dict[str, str]) -> None:
     assert kinds.count("BrokerGroup") == (values["quickstart.group.enabled"] == "true")
     monitored = {"ServiceMonitor", "PodMonitor", "PrometheusRule"} & set(kinds)
     assert len(monitored) == (3 if values["monitoring"] == "true" else 0)
+    policies = sum(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
+    assert policies == (4 if values["crds.install"] == "true" else 0)
     for o in found:
-        if o["kind"] == "CustomResourceDefinition":
+        if o["kind"].startswith(KEPT):
             assert o["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         check_pod(o)
 
@@ -315,13 +319,12 @@ def test_each_release_of_a_namespace_has_its_own_lease(release: str, lease: str)
 
 @helm
 def test_two_releases_share_only_what_is_of_the_whole_cluster() -> None:
-    kept = ("CustomResourceDefinition", "ValidatingAdmissionPolicy")
     values = {name: values[1] for name, values in SWITCHES.items() if "group" not in name}
     first, second = (
         {
             (o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"])
             for o in render(release, **values)
-            if not o["kind"].startswith(kept)
+            if not o["kind"].startswith(KEPT)
         }
         for release in ("a", "b")
     )
@@ -380,6 +383,25 @@ def test_manifests_are_what_the_chart_makes() -> None:
     command = [sys.executable, str(ROOT / "tools" / "render_manifests.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@helm
+def test_manifests_for_no_crds_install_are_all_that_it_leaves_out() -> None:
+    """Groups that chains use would be without the guard, and no one would hear about it."""
+    folder = ROOT / "manifests" / "crds"
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    there = [o for name in listed for o in yaml.safe_load_all((folder / name).read_text())]
+    given = {(o["kind"], o["metadata"]["name"]) for o in render()}
+    left = given - {(o["kind"], o["metadata"]["name"]) for o in render(**{"crds.install": "false"})}
+    assert {(o["kind"], o["metadata"]["name"]) for o in there} == left
+    assert any(kind == "ValidatingAdmissionPolicy" for kind, _ in left)
+
+
+@helm
+@pytest.mark.parametrize("install", [False, True])
+def test_notes_name_the_manifests_to_apply(install: bool, tmp_path: Path) -> None:
+    text = notes(tmp_path, f"crds.install={str(install).lower()}")
+    assert ("kubectl apply -k manifests/crds" in text) is not install
 
 
 def test_sample_is_valid_and_kustomizations_name_existing_files() -> None:

@@ -386,7 +386,7 @@ def test_manifests_are_what_the_chart_makes() -> None:
 
 
 @helm
-def test_manifests_for_no_crds_install_are_all_that_it_leaves_out() -> None:
+def test_without_crds_install_the_manifests_have_the_rest() -> None:
     """Groups that chains use would be without the guard, and no one would hear about it."""
     folder = ROOT / "manifests" / "crds"
     listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]

@@ -140,6 +140,15 @@ def test_brokers_cluster_label_is_kept_by_prometheus() -> None:
 
 
 @helm
+def test_files_of_dashboards_have_the_name_of_the_product() -> None:
+    """Grafana's sidecar puts all into one folder: another product's overview.json is one file."""
+    found = [o for o in render(monitoring="true") if o["kind"] == "ConfigMap"]
+    files = [name for o in found for name in o["data"]]
+    assert len(set(files)) == len(files) > 0
+    assert [name for name in files if not name.startswith("fmq-")] == []
+
+
+@helm
 def test_one_replica_may_be_evicted() -> None:
     for replicas, budgets in (("1", 0), ("2", 1)):
         found = render(**{"operator.replicas": replicas})

@@ -79,6 +79,7 @@ OPERATOR: Final = (
     ),
     ("`FMQ_LOG_LEVEL`", "`info`", "`operator.logLevel`", "Least severe events that are logged."),
     ("`FMQ_POD_NAME`", "host and process id", "the pod's", "Its name in the election's Lease."),
+    ("`FMQ_LEASE`", "`fmq-operator`", "the release's", "The Lease of the election."),
     ("`FMQ_LISTEN`", "`0.0.0.0:8080`", "fixed", "Where health and metrics are served."),
 )
 

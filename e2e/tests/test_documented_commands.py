@@ -140,6 +140,11 @@ def groups(api: ApiServer) -> list[dict[str, dict[str, str]]]:
     return found
 
 
+def policies(api: ApiServer) -> set[str]:
+    found = api.call("GET", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies")
+    return {o["metadata"]["name"] for o in found["items"]}
+
+
 def the_quick_start() -> str:
     (command,) = commands_of(ROOT / "docs" / "operations" / "kubernetes.md", "helm install")
     return command
@@ -266,7 +271,9 @@ def test_uninstall_works_as_documented(emptied: Shell, api: ApiServer) -> None:
     (gone,) = commands_of(page, "helm uninstall")
     emptied.ok(gone)
     assert [o["metadata"]["name"] for o in groups(api)] == ["g1"], "groups outlive the chart"
+    assert "groups-in-use.fmq.io" in policies(api), "and so does their guard"
     (deleted,) = [c for c in commands_of(page, "kubectl") if " delete crd" in c]
     emptied.ok(deleted)
     with pytest.raises(Refused):
         groups(api)
+    assert policies(api) == set(), "another release can bring its own"

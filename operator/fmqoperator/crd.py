@@ -27,6 +27,7 @@ MAX_BYTES: Final = 200_000
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT_IN: Final = ("manifests/crds", "charts/fmq/files/crds")
+_BESIDE: Final = {"kustomization.yaml", "admission.yaml"}
 
 
 class Column(NamedTuple):
@@ -225,7 +226,7 @@ def differing(root: Path) -> list[str]:
             path = root / folder / name
             if not path.exists() or path.read_text() != text:
                 found.append(f"{folder}/{name} does not match the models (fmqoperator.crd --write)")
-        there = {p.name for p in (root / folder).glob("*.yaml")} - {"kustomization.yaml"}
+        there = {p.name for p in (root / folder).glob("*.yaml")} - _BESIDE
         extra = there - wanted.keys()
         found += [f"{folder}/{name} is of no kind of resource" for name in sorted(extra)]
     return found

@@ -156,7 +156,7 @@ class NetworkPolicy(Part):
         default=Clients.ANYWHERE,
         description="Who may reach the client port: anywhere, pods of this namespace, or pods of "
         "any namespace with the label fmq.io/client: '<name of the cluster>', for all its groups, "
-        "or '<name of the group>'. Brokers of the group and the operator always may.",
+        "or '<name of the group>'. Brokers of the cluster and the operator always may.",
     )
 
 

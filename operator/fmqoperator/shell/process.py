@@ -42,7 +42,6 @@ from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
 
 _log = structlog.get_logger()
-LEASE: Final = "fmq-operator"
 TEMPORARY: Final = 75  # sysexits' EX_TEMPFAIL
 UNAVAILABLE: Final = 69
 
@@ -56,6 +55,7 @@ class Options:
     listen: str
     namespaces: tuple[str, ...]  # () = all
     log_level: str = "info"
+    lease: str = "fmq-operator"
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Options":
@@ -75,6 +75,7 @@ class Options:
             listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),
             namespaces=tuple(name.strip() for name in listed if name.strip()),
             log_level=_log_level(environment),
+            lease=environment.get("FMQ_LEASE") or "fmq-operator",
         )
 
 
@@ -133,7 +134,7 @@ async def _run(options: Options) -> None:
     patience = Patience()
     pages = Pages(keeper, patience.blind_s)
     watch = partial(_watch, options, cache, keeper, patience)
-    lease = Lease(apart, options.defaults.operator_namespace, LEASE, options.me)
+    lease = Lease(apart, options.defaults.operator_namespace, options.lease, options.me)
     try:
         async with serve_pages(options.listen, pages.all()):
             _log.info(

@@ -16,7 +16,7 @@ import aiohttp
 from fmqcore.errors import FmqError, Unavailable
 from fmqoperator.api.base import Json
 from fmqoperator.shell.kube import Kube, Ref, collection
-from fmqoperator.shell.process import LEASE, Options
+from fmqoperator.shell.process import Options
 
 _TIMEOUT_S = 60.0
 _GROUPS_TIMEOUT_S = 180.0
@@ -37,14 +37,15 @@ def main(arguments: list[str]) -> int:
 
 
 async def _look(operator: str, namespace: str) -> None:
+    options = Options.read(os.environ)
     kube = Kube.connect()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            while cause := await _not_yet(kube, operator, namespace):
+            while cause := await _not_yet(kube, operator, namespace, options.lease):
                 print(f"waiting: {cause}")  # noqa: T201
                 await asyncio.sleep(_RETRY_S)
         # It may list where the operator works, which may not be the operator's own namespace.
-        watched = Options.read(os.environ).namespaces or (namespace,)
+        watched = options.namespaces or (namespace,)
         for kind, where in product(("BrokerGroup", "BrokerJob", "Topic"), watched):
             found = await kube.ask("GET", collection(kind, where))
             print(f"{kind}: {len(found['items'])} in {where}")  # noqa: T201
@@ -87,8 +88,8 @@ def unready_reason(body: Json) -> str:
     )
 
 
-async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:
-    """Return why the operator is not well; "" if it is."""
+async def _not_yet(kube: Kube, operator: str, namespace: str, name: str) -> str:
+    """Return why the operator is not well; "" if it is. `name`: its Lease."""
     try:
         async with aiohttp.ClientSession() as http:
             for page in ("healthz", "readyz", "metrics"):
@@ -98,7 +99,7 @@ async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:
     except (aiohttp.ClientError, OSError) as error:
         return f"the operator does not answer at {operator}: {error}"
     try:
-        lease = await kube.get(Ref("Lease", namespace, LEASE))
+        lease = await kube.get(Ref("Lease", namespace, name))
     except Unavailable as error:
         return str(error)
     if lease is None or not lease["spec"].get("holderIdentity"):

@@ -26,6 +26,9 @@ SWITCHES = {
     "monitoring": ("false", "true"),
 }
 
+KEPT = ("CustomResourceDefinition", "ValidatingAdmissionPolicy")
+"""How the kinds begin whose objects are the whole cluster's, and outlive the release."""
+
 helm = pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
 
 
@@ -33,7 +36,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["helm", *arguments], capture_output=True, text=True)
 
 
-def render(**values: str) -> list[dict[str, Any]]:
+def render(release: str = "fmq", /, **values: str) -> list[dict[str, Any]]:
     given: list[str] = []
     for name, value in values.items():
         if value == "null":
@@ -43,7 +46,7 @@ def render(**values: str) -> list[dict[str, Any]]:
                 given += ["--set", f"monitoring.{part}={value}"]
         else:
             given += ["--set", f"{name}={value}"]
-    done = run("template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, *given)
+    done = run("template", release, str(CHART), "-n", "fmq-system", *KUBE, *given)
     assert done.returncode == 0, done.stderr
     return [found for found in yaml.safe_load_all(done.stdout) if found]
 
@@ -58,8 +61,7 @@ def combinations() -> list[dict[str, str]]:
 def test_each_object_names_its_component() -> None:
     """A Service of one component selects no pod of another."""
     found = render(**{name: values[1] for name, values in SWITCHES.items() if name[:4] != "crds"})
-    kept = ("CustomResourceDefinition", "BrokerGroup", "ValidatingAdmissionPolicy")
-    own = [o for o in found if not o["kind"].startswith(kept)]
+    own = [o for o in found if not o["kind"].startswith((*KEPT, "BrokerGroup"))]
     components = {o["metadata"]["labels"]["app.kubernetes.io/component"] for o in own}
     assert components == {"operator", "quickstart-zookeeper", "monitoring", "test"}
     for pod in (o for o in own if o["kind"] == "Pod"):
@@ -87,8 +89,10 @@ def test_every_combination(values: dict[str, str]) -> None:
     assert kinds.count("BrokerGroup") == (values["quickstart.group.enabled"] == "true")
     monitored = {"ServiceMonitor", "PodMonitor", "PrometheusRule"} & set(kinds)
     assert len(monitored) == (3 if values["monitoring"] == "true" else 0)
+    policies = sum(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
+    assert policies == (4 if values["crds.install"] == "true" else 0)
     for o in found:
-        if o["kind"] == "CustomResourceDefinition":
+        if o["kind"].startswith(KEPT):
             assert o["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         check_pod(o)
 
@@ -133,6 +137,15 @@ def test_brokers_cluster_label_is_kept_by_prometheus() -> None:
     found = {o["kind"]: o["spec"] for o in render(monitoring="true") if "spec" in o}
     for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
         assert [end["honorLabels"] for end in found[kind][field]] == [True]
+
+
+@helm
+def test_files_of_dashboards_have_the_name_of_the_product() -> None:
+    """Grafana's sidecar puts all into one folder: another product's overview.json is one file."""
+    found = [o for o in render(monitoring="true") if o["kind"] == "ConfigMap"]
+    files = [name for o in found for name in o["data"]]
+    assert len(set(files)) == len(files) > 0
+    assert [name for name in files if not name.startswith("fmq-")] == []
 
 
 @helm
@@ -295,6 +308,39 @@ def test_number_of_concurrent_updates_is_a_chart_value(value: str, most: int) ->
     assert Options.read(given).defaults.updates_at_once == most
 
 
+@helm
+@pytest.mark.parametrize(
+    ("release", "lease"),
+    [("fmq", "fmq-operator"), ("a", "a-fmq-operator"), ("b", "b-fmq-operator")],
+)
+def test_each_release_of_a_namespace_has_its_own_lease(release: str, lease: str) -> None:
+    """With one Lease for both, one of two operators stands by for ever, and its groups with it."""
+    found = render(release)
+    (role,) = [o for o in found if o["metadata"]["name"].endswith("lease") and "rules" in o]
+    assert [rule.get("resourceNames") for rule in role["rules"]] == [None, [lease]]
+    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
+    (test,) = [o for o in found if o["kind"] == "Pod"]
+    for pod in (deployment["spec"]["template"], test):
+        (container,) = pod["spec"]["containers"]
+        given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+        assert Options.read(given).lease == lease
+
+
+@helm
+def test_two_releases_share_only_what_is_of_the_whole_cluster() -> None:
+    values = {name: values[1] for name, values in SWITCHES.items() if "group" not in name}
+    first, second = (
+        {
+            (o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"])
+            for o in render(release, **values)
+            if not o["kind"].startswith(KEPT)
+        }
+        for release in ("a", "b")
+    )
+    assert first
+    assert first & second == set()
+
+
 def test_chart_sets_every_variable_that_the_operator_reads() -> None:
     """And nothing that it does not; without helm, the manifests show what it sets."""
     read = Recorded()
@@ -346,6 +392,25 @@ def test_manifests_are_what_the_chart_makes() -> None:
     command = [sys.executable, str(ROOT / "tools" / "render_manifests.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@helm
+def test_without_crds_install_the_manifests_have_the_rest() -> None:
+    """Groups that chains use would be without the guard, and no one would hear about it."""
+    folder = ROOT / "manifests" / "crds"
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    there = [o for name in listed for o in yaml.safe_load_all((folder / name).read_text())]
+    given = {(o["kind"], o["metadata"]["name"]) for o in render()}
+    left = given - {(o["kind"], o["metadata"]["name"]) for o in render(**{"crds.install": "false"})}
+    assert {(o["kind"], o["metadata"]["name"]) for o in there} == left
+    assert any(kind == "ValidatingAdmissionPolicy" for kind, _ in left)
+
+
+@helm
+@pytest.mark.parametrize("install", [False, True])
+def test_notes_name_the_manifests_to_apply(install: bool, tmp_path: Path) -> None:
+    text = notes(tmp_path, f"crds.install={str(install).lower()}")
+    assert ("kubectl apply -k manifests/crds" in text) is not install
 
 
 def test_sample_is_valid_and_kustomizations_name_existing_files() -> None:

@@ -279,6 +279,21 @@ def test_network_policy_lists_the_allowed_peers(clients: str, peers: int) -> Non
     assert "from" not in look
 
 
+@pytest.mark.parametrize("clients", ["namespace", "labelled"])
+@pytest.mark.parametrize(("cluster", "let_in"), [("east", True), ("west", False)])
+def test_brokers_of_other_groups_of_the_cluster_may_connect(
+    clients: str, cluster: str, let_in: bool
+) -> None:
+    """Ordered topics span groups: one asks another's master, and compares its chains' copies."""
+    other = made(name="g2", cluster=cluster)["StatefulSet", "g2"]["spec"]["template"]["metadata"]
+    policy = made(cluster="east", networkPolicy={"clients": clients})["NetworkPolicy", "g1"]
+    found = policy["spec"]["ingress"][0]["from"]
+    assert let_in is any(
+        p.get("namespaceSelector") == {} and selects(p["podSelector"], other["labels"])
+        for p in found
+    )
+
+
 @pytest.mark.parametrize(
     ("label", "let_in"),
     [("east", ["g1", "g2"]), ("g1", ["g1"]), ("g2", ["g2"]), ("west", []), ("shop", [])],
@@ -299,7 +314,9 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
     """Whether the selector matches, as in Kubernetes, for the features in use."""
     named, rules = selector.get("matchLabels", {}), selector.get("matchExpressions", ())
     assert all(rule["operator"] == "In" for rule in rules)
-    return named.items() <= labels.items() and all(labels[r["key"]] in r["values"] for r in rules)
+    return named.items() <= labels.items() and all(
+        labels.get(r["key"]) in r["values"] for r in rules
+    )
 
 
 def test_no_network_policy_if_not_wanted() -> None:

@@ -159,7 +159,11 @@ def _disruption(
 
 
 def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
-    brokers: Json = {"podSelector": {"matchLabels": names.selector(group.name)}}
+    # Groups of one cluster ask each other about ordered topics, wherever their namespaces are.
+    brokers: Json = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": names.brokers_of(group.cluster)},
+    }
     # The namespace may hold anything else: only the operator's own pods are let in.
     operator: Json = {
         "namespaceSelector": {

@@ -14,6 +14,7 @@ CLIENT_PORT: Final = 9876
 HTTP_PORT: Final = 9870
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 GROUP_LABEL: Final = "fmq.io/group"
+CLUSTER_LABEL: Final = "fmq.io/cluster"
 CLIENT_LABEL: Final = "fmq.io/client"
 JOB_LABEL: Final = "fmq.io/job"
 """Label of all that belongs to a BrokerJob: its name, which a rule keeps short enough."""
@@ -107,8 +108,13 @@ def labels(group: BrokerGroup) -> dict[str, str]:
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
         "app.kubernetes.io/component": "broker",
-        "fmq.io/cluster": group.cluster,
+        CLUSTER_LABEL: group.cluster,
     }
+
+
+def brokers_of(cluster: str) -> dict[str, str]:
+    """Return labels that every broker of the cluster has, and no other pod."""
+    return {"app.kubernetes.io/name": APP, CLUSTER_LABEL: cluster}
 
 
 def owner(group: BrokerGroup) -> Json:

@@ -144,6 +144,10 @@ class ProduceService:
                     f"topic {name} is not ordered: use an ordinary producer, or create an ordered "
                     f"topic (fmq topic create NAME --ordered --groups GROUP,GROUP)"
                 )
+            if opening.open.sender.topic_id not in (0, topic.id):  # or this broker lags behind
+                raise errors.UnknownTopic(
+                    f"topic {name} was deleted and created again: open the producer again"
+                )
             if self._ordered is None:
                 raise errors.Unsupported(f"ordered topic {name}: this broker takes no sends")
             async with self._ordered.opened(stream, opening, topic, self.admission) as session:

@@ -156,11 +156,11 @@ class OrderedProducer(MustBeClosed):
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
-            self._opening(""), topic_id, self._state, self._connections, self._routes, self._clock,
+            self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes, self._clock,
             self._watch, self._learn,
         )  # fmt: skip
         self._stream = SegmentStream(
-            lambda: self._opening(self._line.sender_id if self._line else ""),
+            lambda: self._opening(topic_id, self._line.sender_id if self._line else ""),
             self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
             self._settings, self._buffer.cut, self._apply, self._learn_of_stream,
         )  # fmt: skip
@@ -168,7 +168,7 @@ class OrderedProducer(MustBeClosed):
             for work in (self._line.run(), self._stream.run(), self._tick()):
                 self._main.watch(tasks.create_task(work))
 
-    def _opening(self, sender_id: str) -> client_pb2.ProduceOpen:
+    def _opening(self, topic_id: int, sender_id: str) -> client_pb2.ProduceOpen:
         return client_pb2.ProduceOpen(
             client=self._settings.client_name,
             sender=client_pb2.SenderOpen(
@@ -177,6 +177,7 @@ class OrderedProducer(MustBeClosed):
                 instance=self._instance,
                 accepts_unknown_end=self._accepts_unknown_end,
                 sender_id=sender_id,
+                topic_id=topic_id,
             ),
         )
 

@@ -75,6 +75,11 @@ class OrderedBroker(BrokerDouble):
         opening = (await stream.receive()).open
         self.opened += 1
         chain = self.cluster
+        if opening.sender.topic_id != chain.topics.get(opening.sender.topic):
+            error = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="another topic")
+            refused = client_pb2.ProduceOpened(error=error)
+            await stream.send(client_pb2.ProduceReply(opened=refused))
+            return
         session = chain.enter(stream, opening)
         self.streams.append(stream)
         opened = client_pb2.ProduceOpened(
@@ -144,6 +149,17 @@ class OrderedDouble(ClusterDouble):
         for topic in reply.topics:
             topic.ordered = topic.name == "changes"
         return reply
+
+    def recreate(self, topic_id: int) -> None:
+        """Delete the topic, and create another one of its name."""
+        self.topics = {"changes": topic_id}
+        self.chain = Chain("changes", self.queues, self.chain.groups)
+        self.line, self.report, self.sealed = [], None, {}
+        for group in self.groups.values():
+            group.topic_id = topic_id
+            group.stored.clear()
+        for session in list(self.sessions):
+            session.stream.cancel()
 
     # ---- senders
 

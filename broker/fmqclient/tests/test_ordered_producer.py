@@ -102,6 +102,20 @@ async def test_deleted_topic_ends_the_sender_typed() -> None:
         assert len([s for s in double.sessions if s.own]) == 1, "no place was asked for again"
 
 
+async def test_sender_of_a_deleted_topic_joins_no_line_of_the_new_one() -> None:
+    """First in that line it would keep all its senders waiting, and take itself for active."""
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        async with client.ordered_producer("changes", delivery_timeout_s=20) as p:
+            await p.send(b"1")
+            double.recreate(2)
+            await until(lambda: not p.active)
+            with pytest.raises(UnknownTopic, match="deleted and created again"):
+                p.send_nowait(b"2")
+        assert double.line == []
+        async with client.ordered_producer("changes") as p:
+            await p.send(b"first")
+
+
 async def test_broker_that_is_down_does_not_hide_a_deleted_topic() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:

@@ -113,18 +113,20 @@ class ProduceOpen(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., client: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., settle: _Optional[bool] = ..., sender: _Optional[_Union[SenderOpen, _Mapping]] = ...) -> None: ...
 
 class SenderOpen(_message.Message):
-    __slots__ = ("topic", "name", "accepts_unknown_end", "instance", "sender_id")
+    __slots__ = ("topic", "name", "accepts_unknown_end", "instance", "sender_id", "topic_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_UNKNOWN_END_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     SENDER_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     name: str
     accepts_unknown_end: bool
     instance: int
     sender_id: str
-    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., accepts_unknown_end: _Optional[bool] = ..., instance: _Optional[int] = ..., sender_id: _Optional[str] = ...) -> None: ...
+    topic_id: int
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., accepts_unknown_end: _Optional[bool] = ..., instance: _Optional[int] = ..., sender_id: _Optional[str] = ..., topic_id: _Optional[int] = ...) -> None: ...
 
 class SenderReport(_message.Message):
     __slots__ = ("chain_segment", "first_unacked")

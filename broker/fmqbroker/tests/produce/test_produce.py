@@ -409,18 +409,21 @@ async def test_ordinary_producer_on_an_ordered_topic_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("topic", "code", "message"),
+    ("topic", "topic_id", "code", "message"),
     [
-        ("orders", ErrorCode.INVALID_ARGUMENT, "orders is not ordered: use an ordinary producer"),
-        ("nowhere", ErrorCode.UNKNOWN_TOPIC, "no topic called nowhere"),
-        ("changes", ErrorCode.UNSUPPORTED, "ordered topic changes"),
+        ("orders", 0, ErrorCode.INVALID_ARGUMENT, "orders is not ordered: use an ordinary"),
+        ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC, "no topic called nowhere"),
+        ("changes", 0, ErrorCode.UNSUPPORTED, "ordered topic changes"),
+        ("changes", CHANGES.id, ErrorCode.UNSUPPORTED, "ordered topic changes"),
+        ("changes", CHANGES.id - 1, ErrorCode.UNKNOWN_TOPIC, "deleted and created again"),
     ],
 )
 async def test_refused_ordered_producer_names_the_reason(
-    tmp_path: Path, topic: str, code: ErrorCode, message: str
+    tmp_path: Path, topic: str, topic_id: int, code: ErrorCode, message: str
 ) -> None:
     async with bench(tmp_path) as b:
         b.view.there = (*b.view.there, CHANGES)
-        async with b.session(sender=wire.SenderOpen(topic=topic, name="copier")) as s:
+        sender = wire.SenderOpen(topic=topic, name="copier", topic_id=topic_id)
+        async with b.session(sender=sender) as s:
             assert ErrorCode(int(s.opened.error.code)) is code
             assert message in s.opened.error.message

@@ -57,6 +57,8 @@ def plan(seen: Observation) -> list[Action]:
     what, seen = None if seen.group.spec.paused else outlook(seen), wanted.own(seen)
     if what is None:
         return [*failed, *_happened(seen), *_kept(seen), Requeue(CALM_MS)]
+    if seen.predecessor:
+        return [*failed, Requeue(BUSY_MS)]
     actions = [
         *failed,  # Events come first: an action that fails ends the round
         *_report(seen, what),

@@ -44,7 +44,7 @@ class Outlook:
 def outlook(seen: Observation) -> Outlook:
     """Return what follows for a group that is neither paused nor being deleted."""
     problem, seen = wanted.conflict(seen), wanted.own(seen)
-    if seen.predecessor:  # what is there goes: nothing of it may be taken over
+    if seen.predecessor:  # what is there goes, and nothing may be taken over
         return Outlook(problem, None, False, (), None, ())
     outcome = NOTHING if problem is not None else steps.next_step(seen)
     due, sends = outcome.step, ordered_sends.before(seen, outcome.step)

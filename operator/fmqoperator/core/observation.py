@@ -93,7 +93,7 @@ class InZooKeeper:
     config: Versioned[GroupConfig] | None = None
     state: GroupState = GroupState()
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
-    has_chains: bool = False  # ordered topics may send to the group, or could once
+    has_chains: bool = False  # ordered topics may send to the group
 
 
 @dataclass(frozen=True, slots=True)

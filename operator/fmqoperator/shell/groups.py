@@ -25,7 +25,7 @@ from fmqoperator.core.outlook import outlook
 from fmqoperator.core.plan import plan
 from fmqoperator.core.restart_turns import OWN, holding, is_same_cluster, updating
 from fmqoperator.core.status.group import status
-from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.apply import Applier, Failed, Outdated
 from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
@@ -36,6 +36,7 @@ from fmqoperator.shell.zookeeper import Ensemble
 _log = structlog.get_logger()
 _MAX_AGE_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look
 _RETRY_S: Final = 0.1
+_AGAIN_S: Final = 1.0  # the watch that reports the change wakes the worker before
 _CLEANUP_POLL_S: Final = 2.0
 _CLEANUP_TRIES: Final = 60  # and for as long as a broker may take to stop
 
@@ -187,6 +188,8 @@ class Groups:
                 return _RETRY_S, ()
             try:
                 await self._applier.do(group, body, action)
+            except Outdated:
+                return _AGAIN_S, ()
             except Failed as failed:
                 return pause_s, (failed.failure,)
         return pause_s, ()

@@ -13,7 +13,7 @@ from fmqoperator.core.event_dedup import old_definition
 from fmqoperator.core.observation import Claim, Defaults, Failure, InZooKeeper, Observation
 from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell import groups
-from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.apply import Applier, Failed, Outdated
 from fmqoperator.shell.groups import Groups
 from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
@@ -153,7 +153,7 @@ async def made_again(world: World) -> Observation:
     async def observe(_group: Any, failures: tuple[Failure, ...]) -> Observation:
         return replace(made.seen(), failures=failures)
 
-    world.groups._observer.observe = observe  # type: ignore[method-assign]
+    vars(world.groups._observer)["observe"] = observe
     world.groups._uids[KEY] = "another"
     return await world.groups._observe(KEY, made.group, ())
 
@@ -239,12 +239,14 @@ class Events:
 class FakeApplier:
     """Does nothing, and refuses actions of one kind."""
 
-    def __init__(self, refuses: str = "") -> None:
-        self.events, self.refuses = Events(), refuses
+    def __init__(self, refuses: str = "", *, outdated: bool = False) -> None:
+        self.events, self.refuses, self.outdated = Events(), refuses, outdated
         self.done: list[str] = []
 
     async def do(self, _group: Any, _body: Any, action: Any) -> None:
         kind = type(action).__name__
+        if kind == self.refuses and self.outdated:
+            raise Outdated("StatefulSet g1 was changed since the look")
         if kind == self.refuses:
             raise Failed(Failure(kind, "Forbidden", "you may not"))
         self.done.append(kind)
@@ -319,6 +321,13 @@ async def test_failed_action_ends_the_round_and_is_in_the_status() -> None:
     (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
     assert (found["status"], found["reason"]) == ("False", "Forbidden")
     assert "you may not" in found["message"]
+
+
+async def test_object_changed_since_the_look_then_the_round_looks_again() -> None:
+    applier = FakeApplier("ApplyChild", outdated=True)
+    done = await a_round(applier)
+    assert (applier.done, done.failures) == ([], ())
+    assert 0 < done.pause_s <= 1
 
 
 async def test_unreadable_spec_is_reported_and_nothing_is_changed() -> None:

@@ -28,7 +28,7 @@ _VIEW_S: Final = 2.0
 
 
 _NAMED_S: Final = 20.0
-"""Age up to which one read of all chains tells which groups they name."""
+"""Age up to which one read of all chains is used for all groups."""
 _NAMED_TIMEOUT_S: Final = 2.0
 
 

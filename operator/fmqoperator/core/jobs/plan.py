@@ -235,7 +235,7 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
     if spec.type is JobType.REBUILD_INDEX:
         # Without a pod for a moment, a broker is back before the job ends.
         running = sorted(seen.brokers)
-        if running or not seen.group.spec.hibernated:
+        if running or not group.spec.hibernated:
             which = f"{', '.join(running)} runs" if running else f"group {spec.group} may start"
             cause = "set spec.hibernated of the group, and unset it after the job"
             return "BrokerRuns", f"{which} and uses its index files: {cause}"

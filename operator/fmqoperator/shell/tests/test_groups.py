@@ -323,7 +323,7 @@ async def test_failed_action_ends_the_round_and_is_in_the_status() -> None:
     assert "you may not" in found["message"]
 
 
-async def test_object_changed_since_the_look_then_the_round_looks_again() -> None:
+async def test_object_changed_since_the_look_is_looked_at_again() -> None:
     applier = FakeApplier("ApplyChild", outdated=True)
     done = await a_round(applier)
     assert (applier.done, done.failures) == ([], ())

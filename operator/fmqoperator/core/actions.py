@@ -15,10 +15,14 @@ from fmqoperator.api.base import Json
 
 @dataclass(frozen=True, slots=True)
 class ApplyChild:
-    """Server-side apply (force) of this object, which already has owner reference and hash."""
+    """Server-side apply (force) of this object, which already has owner reference and hash.
+
+    `generation`: only if the existing object still has that one; 0 = whatever it has.
+    """
 
     manifest: Json
     cause: str
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

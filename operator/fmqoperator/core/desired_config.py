@@ -47,7 +47,13 @@ def has_left(seen: Observation, broker: str) -> bool:
 
 
 def conflict(seen: Observation) -> Problem | None:
-    """Return the problem if ZooKeeper holds another group under this group's name."""
+    """Return the problem if another group has this group's name: in ZooKeeper, or in its end."""
+    if seen.predecessor:
+        return Problem(
+            "FormerGroupEnds",
+            "a deleted BrokerGroup of this name had storage.onDelete: Delete, and this one starts "
+            f"once nothing remains of that: {seen.predecessor}",
+        )
     config, state, group = facts.config_of(seen), facts.state_of(seen), seen.group
     where = f"group {group.name} of cluster {group.cluster} in {group.spec.zookeeper.connect}"
     if config is not None:

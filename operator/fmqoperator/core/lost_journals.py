@@ -19,8 +19,9 @@ def waits(seen: Observation) -> str:
     where = f"-n {seen.group.metadata.namespace} brokergroup {seen.group.name}"
     return (
         f"{state.master} waits for a person, because journals of this group are lost or newer than "
-        f"its state in ZooKeeper: start all remaining members, then run kubectl annotate {where} "
-        f"{BEGIN_AGAIN}={state.epoch} to start the group again with what their journals hold"
+        f"its state in ZooKeeper (perhaps that of a deleted group): start all remaining members, "
+        f"then run kubectl annotate {where} {BEGIN_AGAIN}={state.epoch} to start the group again "
+        "with what their journals hold"
     )
 
 

@@ -93,7 +93,7 @@ class InZooKeeper:
     config: Versioned[GroupConfig] | None = None
     state: GroupState = GroupState()
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
-    has_chains: bool = False  # ordered topics may send to the group, or could once
+    has_chains: bool = False  # ordered topics may send to the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +208,5 @@ class Observation:
     rolling: tuple[str, ...] = ()  # other groups of the cluster whose turn it is to be restarted
     chains: tuple[ChainSeen, ...] | None = ()  # ordered topics that may send to this group: read
     # if a step is due (`core/ordered_sends.py`); None = could not be read
+    predecessor: str = ""  # what is there still of a deleted group of that name; "" = nothing goes
     watched: bool = True  # this operator saw it at its look before, and was woken since by changes

@@ -75,7 +75,8 @@ def before(seen: Observation, step: Step | None) -> Sends:
     chains = [] if seen.chains is None else seen.chains
     if now is None and seen.chains is not None and not chains:
         return Sends(None)
-    kept = KeptOut(cause, seen.now_ms) if now is None else now
+    # A time to come is that of an operator with another clock: it would hold the step until then.
+    kept = now if now is not None and now.since_ms <= seen.now_ms else KeptOut(cause, seen.now_ms)
     here = [chain for chain in chains if _waits_for(chain, seen.group.name)]
     names = tuple(chain.chain.topic for chain in here if chain.chain is not None)
     known = seen.chains is not None

@@ -43,7 +43,9 @@ class Outlook:
 
 def outlook(seen: Observation) -> Outlook:
     """Return what follows for a group that is neither paused nor being deleted."""
-    problem, seen = wanted.conflict(seen) if seen.zookeeper is not None else None, wanted.own(seen)
+    problem, seen = wanted.conflict(seen), wanted.own(seen)
+    if seen.predecessor:  # what is there goes, and nothing may be taken over
+        return Outlook(problem, None, False, (), None, ())
     outcome = NOTHING if problem is not None else steps.next_step(seen)
     due, sends = outcome.step, ordered_sends.before(seen, outcome.step)
     if sends.hold is not None:

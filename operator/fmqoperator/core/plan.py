@@ -57,6 +57,8 @@ def plan(seen: Observation) -> list[Action]:
     what, seen = None if seen.group.spec.paused else outlook(seen), wanted.own(seen)
     if what is None:
         return [*failed, *_happened(seen), *_kept(seen), Requeue(CALM_MS)]
+    if seen.predecessor:
+        return [*failed, Requeue(BUSY_MS)]
     actions = [
         *failed,  # Events come first: an action that fails ends the round
         *_report(seen, what),
@@ -183,7 +185,13 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
                     yield EmitEvent("Normal", "ScaledBack", message)
                 case _:
                     pass
-        yield ApplyChild(child, cause)
+        yield ApplyChild(child, cause, _generation(seen) if child["kind"] == "StatefulSet" else 0)
+
+
+def _generation(seen: Observation) -> int:
+    """Return the generation of the StatefulSet that was looked at: it decides how many run."""
+    there = facts.stateful_set(seen) or {}
+    return int(there.get("metadata", {}).get("generation") or 0)
 
 
 def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:

@@ -56,11 +56,12 @@ def gone_since_ms(seen: Observation) -> int | None:
     """Return since when the acting master is gone.
 
     The record of another master does not count, nor that of a time before a term that was opened
-    since, while no operator looked.
+    since, while no operator looked. A time to come, by another clock, counts as now.
     """
     status, state = seen.group.status, facts.state_of(seen)
     still = status.master == state.master and state.last_opened_epoch <= status.epoch
-    return status.memory.master_gone_since_ms if still else None
+    since_ms = status.memory.master_gone_since_ms if still else None
+    return None if since_ms is None else min(since_ms, seen.now_ms)
 
 
 def promotion(seen: Observation) -> Move | Wait | None:

@@ -5,7 +5,7 @@ next round observes again.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 import structlog
@@ -35,7 +35,7 @@ from fmqoperator.core.observation import Failure
 from fmqoperator.core.write_conflicts import Contests, Key, words
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.events import Events
-from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.kube import CONFLICT, Json, Kube, KubeError, Ref
 from fmqoperator.shell.zookeeper import Ensembles
 from fmqproto.v1 import admin_pb2
 from fmqwire.methods import ORDERED_SWITCH
@@ -51,6 +51,10 @@ class Failed(Exception):
         self.failure = failure
 
 
+class Outdated(Exception):
+    """An action was not taken: the object was changed since the look. Look again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Applier:
     """Takes the actions of a plan."""
@@ -62,15 +66,19 @@ class Applier:
     contests: Contests = field(default_factory=Contests)
 
     async def do(self, group: BrokerGroup, body: Json, action: Action) -> None:
-        """Take one action. Raises `Failed`."""
+        """Take one action. Raises `Failed`, `Outdated`."""
         try:
-            if isinstance(action, ApplyChild) and not await self._is_due(group, body, action):
-                return
+            if isinstance(action, ApplyChild):
+                if (due := await self._due(group, body, action)) is None:
+                    return
+                action = due
             if await self._do(group, body, action):
                 self._note(group, action)
         except TimeoutError:
             raise Failed(Failure(_what(action), "NoAnswer", "no answer in time")) from None
         except KubeError as error:
+            if isinstance(action, ApplyChild) and action.generation and error.reason == CONFLICT:
+                raise Outdated(str(error)) from error
             raise Failed(Failure(_what(action), error.reason, str(error))) from error
         except FmqError as error:
             raise Failed(Failure(_what(action), type(error).__name__, str(error))) from error
@@ -159,18 +167,28 @@ class Applier:
         storage = there["spec"].get("storage") or {}
         return bool(storage.get("onDelete") == Reclaim.DELETE.value)
 
-    async def _is_due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> bool:
-        """Whether the child still differs from `action`, and no other writer insists on that."""
+    async def _due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> ApplyChild | None:
+        """Return what to apply, if the child still differs and no other writer insists on that.
+
+        An operator that was stopped for a while, and replaced, must not undo what the next one has
+        done: what was looked at is applied only to that very version. Raises `Outdated`.
+        """
         manifest = action.manifest
         there = await self.kube.get(_ref(group, manifest))
         if there is None:
-            return True
+            return action
         if not drifted(manifest, there):
-            return False  # the look was an older one
-        if not self.contests.is_lost(_key(group, manifest), manifest, time.monotonic()):
-            return True
-        await self.events.emit(body, "Warning", "Contested", words(manifest, there))
-        return False
+            return None  # the look was an older one
+        meta = there["metadata"]
+        if action.generation not in (0, meta.get("generation", 0)):
+            raise Outdated(f"{_what(action)} was changed since the look")
+        if self.contests.is_lost(_key(group, manifest), manifest, time.monotonic()):
+            await self.events.emit(body, "Warning", "Contested", words(manifest, there))
+            return None
+        if not action.generation:
+            return action
+        version = {"resourceVersion": meta["resourceVersion"]}
+        return replace(action, manifest={**manifest, "metadata": manifest["metadata"] | version})
 
     def _note(self, group: BrokerGroup, action: Action) -> None:
         """Log what was done. (The worker logs what could not be done, once.)"""

@@ -1,7 +1,8 @@
 """Chains of ordered topics as ZooKeeper has them: read here, changed by brokers alone.
 
 A Topic's round reads its own chain, and a watch wakes it: an idle topic costs no more than another.
-The chains of all topics are read only when a broker of a group is about to be stopped.
+The chains of all topics are read when a broker of a group is about to be stopped, and now and then
+while a group may be in one: then once for all groups.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from fmqcore.errors import Malformed
+from fmqcore.errors import FmqError, Malformed
 from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.ordered.evidence import GroupView
 from fmqcore.ordered.group_views import view_of_nodes
@@ -26,6 +27,11 @@ _VIEW_S: Final = 2.0
 """Age up to which one read of a group's state is used for all topics."""
 
 
+_NAMED_S: Final = 20.0
+"""Age up to which one read of all chains is used for all groups."""
+_NAMED_TIMEOUT_S: Final = 2.0
+
+
 class _Group(NamedTuple):
     view: GroupView | None  # None: there is no such group
     addresses: tuple[str, ...]  # its live brokers, the master first
@@ -38,6 +44,8 @@ class ChainReader:
     def __init__(self, session: Coordination) -> None:
         self._session = session
         self._groups: dict[tuple[str, GroupName], _Group] = {}
+        self._named: dict[str, tuple[frozenset[GroupName] | None, float]] = {}
+        self._reading = asyncio.Lock()
 
     async def read(
         self, cluster: str, topic: str, number: TopicId, groups: Iterable[GroupName]
@@ -49,15 +57,33 @@ class ChainReader:
             chain = None
         return await self._seen(cluster, topic, chain, groups)
 
+    async def names(self, cluster: str, group: GroupName) -> bool:
+        """Whether a chain names the group, or that is not known; up to `_NAMED_S` late.
+
+        A group that has left all chains keeps its node of closings, so that alone proves nothing.
+        """
+        async with self._reading:
+            known = self._named.get(cluster)
+            if known is None or time.monotonic() - known[1] > _NAMED_S:
+                known = await self._names(cluster), time.monotonic()
+                self._named[cluster] = known
+        return known[0] is None or group in known[0]
+
+    async def _names(self, cluster: str) -> frozenset[GroupName] | None:
+        """Return the groups that chains name; None if they cannot be read, or not soon."""
+        try:
+            async with asyncio.timeout(_NAMED_TIMEOUT_S):
+                chains = await self._all(cluster)
+        except (FmqError, TimeoutError):
+            return None
+        return frozenset(name for chain in chains for name in _groups_of(chain))
+
     async def with_group(self, cluster: str, group: GroupName) -> tuple[ChainSeen, ...]:
         """Return the chains that may send to this group, or have their last segment in it.
 
         One that cannot be decoded is left out: no broker can act on it either.
         """
-        await self._session.sync(paths.ordered_node(cluster))
-        names = await self._session.children(paths.ordered_node(cluster))
-        found = await asyncio.gather(*(self._chain(cluster, name) for name in names))
-        chains = [c for c in found if c is not None and group in _groups_of(c)]
+        chains = [c for c in await self._all(cluster) if group in _groups_of(c)]
         return tuple([await self._seen(cluster, c.topic, c, ()) for c in chains])
 
     async def addresses(self, cluster: str, groups: Iterable[GroupName]) -> list[str]:
@@ -65,6 +91,13 @@ class ChainReader:
         found = [(await self._group(cluster, group)).addresses for group in groups]
         firsts, others = [a[:1] for a in found], [a[1:] for a in found]
         return [address for part in (*firsts, *others) for address in part]
+
+    async def _all(self, cluster: str) -> list[Chain]:
+        """Return the chains of all topics, without those that cannot be decoded."""
+        await self._session.sync(paths.ordered_node(cluster))
+        names = await self._session.children(paths.ordered_node(cluster))
+        found = await asyncio.gather(*(self._chain(cluster, name) for name in names))
+        return [chain for chain in found if chain is not None]
 
     async def _chain(self, cluster: str, topic: str) -> Chain | None:
         node = await self._session.get(paths.chain_node(cluster, topic))

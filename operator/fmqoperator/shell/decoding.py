@@ -20,6 +20,19 @@ _PHASES = {phase.value: phase for phase in PodPhase}
 _JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
 _LEVELS = ("quick", "standard", "deep")
 _RESIZING = ("ControllerResizeError", "NodeResizeError")
+_DRAINS = {
+    "ToBeDeletedByClusterAutoscaler": "cluster-autoscaler, utils/taints",
+    "cloud.google.com/impending-node-termination": "GKE, graceful end of spot nodes",
+    "karpenter.sh/disrupted": "Karpenter 1.0 and newer, apis/v1",
+    "karpenter.sh/disruption": "Karpenter 0.32 to 0.37, apis/v1beta1",
+    "node.kubernetes.io/unschedulable": "Kubernetes, for a cordon",
+}
+"""Taints of nodes whose pods are about to be evicted, and who sets them.
+
+A tool that removes nodes may taint without a cordon. Other taints reserve a node for certain pods,
+or mark it as down, and no drain follows.
+"""
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 def pod_of(body: Body, zone: str = "") -> Pod:
@@ -56,7 +69,7 @@ def _since_ms(ready: Body) -> int | None:
 
 
 def node_of(body: Body) -> Node:
-    """Return a node. `Unknown` counts as not ready.
+    """Return a node. `Unknown` counts as not ready; one that is being drained takes no pods.
 
     A lost node never reports `False`: its kubelet is silent, and the node controller writes
     `Unknown` after its own grace (40 s and more).
@@ -65,10 +78,18 @@ def node_of(body: Body) -> Node:
     ready = _condition(status, "Ready").get("status")
     return Node(
         name=meta["name"],
-        schedulable=not (body.get("spec") or {}).get("unschedulable", False),
+        schedulable=not _leaves(body),
         ready={"True": True, "False": False, "Unknown": False}.get(ready or ""),
         zone=(meta.get("labels") or {}).get(ZONE, ""),
     )
+
+
+def _leaves(node: Body) -> bool:
+    """Whether the node is cordoned, being drained, or being deleted."""
+    spec = node.get("spec") or {}
+    taints = spec.get("taints") or ()
+    drains = any(t.get("key") in _DRAINS and t.get("effect") in _KEEPS_AWAY for t in taints)
+    return bool(spec.get("unschedulable")) or drains or "deletionTimestamp" in node["metadata"]
 
 
 def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,17 +15,17 @@ from fmqoperator.api.base import MAX_BROKERS
 from fmqoperator.api.group import BrokerGroup, read_group
 from fmqoperator.api.parts import Reclaim
 from fmqoperator.core.actions import Requeue
-from fmqoperator.core.children import names
+from fmqoperator.core.children import names, ownership
 from fmqoperator.core.desired_config import conflict
 from fmqoperator.core.event_dedup import OLD_DEFINITION
 from fmqoperator.core.facts import outdated
-from fmqoperator.core.observation import Failure, Observation
+from fmqoperator.core.observation import Claim, Failure, Observation
 from fmqoperator.core.ordered_sends import asks
 from fmqoperator.core.outlook import outlook
 from fmqoperator.core.plan import plan
 from fmqoperator.core.restart_turns import OWN, holding, is_same_cluster, updating
 from fmqoperator.core.status.group import status
-from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.apply import Applier, Failed, Outdated
 from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
@@ -36,6 +36,7 @@ from fmqoperator.shell.zookeeper import Ensemble
 _log = structlog.get_logger()
 _MAX_AGE_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look
 _RETRY_S: Final = 0.1
+_AGAIN_S: Final = 1.0  # the watch that reports the change wakes the worker before
 _CLEANUP_POLL_S: Final = 2.0
 _CLEANUP_TRIES: Final = 60  # and for as long as a broker may take to stop
 
@@ -49,6 +50,8 @@ class Groups:
         self._watched: dict[Key, tuple[tuple[Ensemble, str], Callable[[], None]]] = {}
         self._turns: dict[Key, str] = {}  # of groups looked at: what they are being given
         self._seen: set[Key] = set()  # those whose state was read at the last look
+        self._uids: dict[Key, str] = {}  # of the groups that have rounds
+        self._ending: dict[tuple[Key, str], str] = {}  # deleted, by uid: what is there still
 
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
@@ -61,6 +64,7 @@ class Groups:
             self._turns[key] = ""
             self._seen.discard(key)
             return await report_unreadable(self._applier.events, body, error)
+        self._uids[key] = group.metadata.uid
         self._watch(key, group, wake)
         seen = self._with_turn(key, body, await self._observe(key, group, failures))
         if not _is_idle(seen) and asks(seen):
@@ -74,34 +78,44 @@ class Groups:
     async def gone(self, key: Key, body: Json) -> None:
         """See `Rounds`: delete the group's state in ZooKeeper if its volumes go with it.
 
-        Its objects go by themselves, and without its volumes the state means nothing. Not done if
-        the operator was away: a group recreated under the name then opens a new term.
+        Its objects go by themselves, and without its volumes the state means nothing. A group made
+        again under the name waits for that. Not done if the operator was away: then nothing proves
+        that the volumes were to go, and a group made again waits for a person (`lost_journals.py`).
         """
         self._unwatch(key)
         self._turns.pop(key, None)
         self._seen.discard(key)
+        self._uids.pop(key, None)
         try:
             group = read_group(body)
         except ValidationError:
             return
+        ending, goes = (key, group.metadata.uid), group.spec.storage.on_delete is Reclaim.DELETE
+        if goes:
+            self._ending[ending] = "its volumes and brokers"
         brokers = [BrokerId(f"{group.name}-{at}") for at in range(MAX_BROKERS)]
         here = {b: names.address(group, b, self._observer.defaults) for b in brokers}
-        await self._observer.brokers.forget(here)
-        if group.spec.storage.on_delete is Reclaim.DELETE:
-            await self._forget(key, group)
+        try:
+            await self._observer.brokers.forget(here)
+            if goes:
+                await self._forget(key, group)
+        finally:
+            self._ending.pop(ending, None)
 
     async def _forget(self, key: Key, group: BrokerGroup) -> None:
-        """Delete the state once the volumes are gone, unless a group of that name exists again.
+        """Delete the state once the volumes are gone.
 
-        They may never go: the objects may have been kept, or the wish come too late.
+        They may never go: the objects may have been kept, or the wish come too late. Then it stays
+        for a group made again under the name, which does not wait for that.
         """
-        cause = ""
+        cause, uid = "", group.metadata.uid
         for _ in range(
             _CLEANUP_TRIES + int(group.spec.termination_grace_seconds / _CLEANUP_POLL_S)
         ):
-            if key in self._watched:
+            claims = self._observer.cache.claims((key.namespace, key.name))
+            if (now := self._uids.get(key)) == uid or (now and claims and not _go(claims, uid)):
                 return
-            if (claims := self._observer.cache.claims((key.namespace, key.name))) != {}:
+            if claims != {}:
                 cause = f"volumes are there still: {', '.join(sorted(claims or ())) or 'not known'}"
             else:
                 ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
@@ -115,6 +129,7 @@ class Groups:
                 else:
                     _log.info("group_state_removed", resource=str(key))
                     return
+            self._ending[key, uid] = cause
             await asyncio.sleep(_CLEANUP_POLL_S)
         _log.warning("group_state_not_removed", resource=str(key), reason=cause)
 
@@ -132,12 +147,14 @@ class Groups:
 
         If not, it is not known when something ended meanwhile.
         """
+        others = ((uid, left) for (each, uid), left in self._ending.items() if each == key)
+        ends = [left for uid, left in others if uid != group.metadata.uid]
         seen = await self._observer.observe(group, failures)
         watched = key in self._seen
         self._seen.discard(key)
         if seen.zookeeper is not None:
             self._seen.add(key)
-        return replace(seen, watched=watched)
+        return replace(seen, watched=watched, predecessor="; ".join(ends))
 
     def _shares_topics(self, body: Json, other: Key) -> bool:
         there = self._observer.cache.group((other.namespace, other.name))
@@ -171,6 +188,8 @@ class Groups:
                 return _RETRY_S, ()
             try:
                 await self._applier.do(group, body, action)
+            except Outdated:
+                return _AGAIN_S, ()
             except Failed as failed:
                 return pause_s, (failed.failure,)
         return pause_s, ()
@@ -193,6 +212,11 @@ class Groups:
             known[1]()
         stop = wanted[0].watch(group.cluster, key.name, wake)
         self._watched[key] = (wanted, stop)
+
+
+def _go(claims: Mapping[str, Claim], uid: str) -> bool:
+    """Whether any of the claims is going, by itself or with the deleted group of that uid."""
+    return any(c.deleting or (ownership.GROUP, uid) in c.owners for c in claims.values())
 
 
 def _is_idle(seen: Observation) -> bool:

@@ -21,6 +21,8 @@ Json = dict[str, Any]
 FIELD_MANAGER: Final = "fmq-operator"
 NAMESPACE_ENDS: Final = "NamespaceTerminating"
 """Reason of a refusal: nothing can be created in a namespace that is being deleted."""
+CONFLICT: Final = "Conflict"
+"""Reason of a refusal: the object has another version than the one in the request."""
 NOT_OURS: Final = "NotOurs"
 _MARKS: Final = ("app.kubernetes.io/managed-by", names.GROUP_LABEL, names.JOB_LABEL)
 _TIMEOUT_S: Final = 20.0
@@ -140,6 +142,8 @@ class Kube:
 
     async def apply(self, ref: Ref, body: Json) -> Json:
         """Server-side apply: the operator's fields are as in `body`, others' stay.
+
+        With a `resourceVersion` in `body`, only to that version (else 409, `CONFLICT`).
 
         Raises `KubeError` if an object of that name does not belong to the owner of `body`: it
         would be changed by force, and go with an owner that it never had.

@@ -257,6 +257,8 @@ class Ensemble:
             with _remedy(f"restore {state_node} from a backup"):
                 now = state_from_json(state.data)
         has_chains = await session.get(paths.chains_node(cluster, group)) is not None
+        if has_chains:
+            has_chains = await self._chains.names(cluster, group)
         return InZooKeeper(known, now, live, has_chains)
 
 

@@ -209,6 +209,30 @@ def test_children_are_accepted_and_read_back_as_sent(api: ApiServer) -> None:
             api.call("DELETE", f"{path}/{name}")
 
 
+def test_stateful_set_is_applied_to_the_named_version_alone(api: ApiServer) -> None:
+    """Also by force: this is how an operator that was replaced meanwhile is refused."""
+    made = running(replicas=3).children["StatefulSet", "g1"]
+    meta = {k: made["metadata"][k] for k in ("name", "labels", "annotations")}
+    wanted = {k: made[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": meta}
+    path = "/apis/apps/v1/namespaces/default/statefulsets/g1"
+    force = f"{path}?fieldManager=fmq-operator&force=true"
+
+    def apply(replicas: int, version: str = "") -> Any:
+        of = {"resourceVersion": version} if version else {}
+        sent = wanted | {"metadata": meta | of, "spec": made["spec"] | {"replicas": replicas}}
+        return api.call("PATCH", force, sent, "apply-patch+yaml")
+
+    try:
+        first = apply(3)["metadata"]["resourceVersion"]
+        second = apply(2, first)["metadata"]["resourceVersion"]
+        with pytest.raises(Refused, match="the object has been modified"):
+            apply(1, first)
+        assert api.call("GET", path)["spec"]["replicas"] == 2
+        assert apply(1, second)["spec"]["replicas"] == 1
+    finally:
+        api.call("DELETE", path)
+
+
 def test_jobs_are_accepted(api: ApiServer) -> None:
     for spec in (
         {},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fmqoperator.api.group import BrokerGroup
 from fmqoperator.api.times import of_text
 from fmqoperator.core.actions import EmitEvent, Requeue
 from fmqoperator.core.jobs.objects import brokers_of
@@ -13,6 +14,9 @@ from fmqoperator.core.jobs.plan import job_status, plan_job
 from fmqoperator.core.observation import Pod, PodPhase
 from fmqoperator.tests.job_kit import ARCHIVE, SPARKY, arguments, container, job, made, seen
 from fmqoperator.tests.samples import group
+
+AWAKE = group(status={"master": "g1-1", "epoch": 1})
+ASLEEP = group(status={"master": "g1-1", "epoch": 1}, hibernated=True)
 
 # ---- what is made
 
@@ -38,14 +42,23 @@ def test_replicas_on_one_node_are_compared_the_masters_first() -> None:
 
 def test_a_hibernated_groups_index_is_rebuilt() -> None:
     rebuild = job(type="rebuild-index", brokers=["g1-0"])
-    (child,) = made(seen(rebuild, nodes=("", "")))
+    (child,) = made(seen(rebuild, nodes=("", ""), group=ASLEEP))
     assert arguments(child) == "job rebuild-index /data/g1-0/journal"
     assert container(child)["volumeMounts"][0]["readOnly"] is False
     assert "affinity" not in child["spec"]["template"]["spec"]
 
 
-def test_a_broker_at_work_is_not_rebuilt() -> None:
-    what = seen(job(type="rebuild-index", brokers=["g1-0"]))
+@pytest.mark.parametrize(
+    ("nodes", "of"),
+    [
+        pytest.param(("n0", "n1"), AWAKE, id="it runs"),
+        pytest.param(("", ""), AWAKE, id="its pod is away for a moment"),
+        pytest.param(("n0", "n1"), ASLEEP, id="it is being stopped"),
+        pytest.param(("", "n1"), ASLEEP, id="its pod may come back until all are stopped"),
+    ],
+)
+def test_a_broker_at_work_is_not_rebuilt(nodes: tuple[str, str], of: BrokerGroup) -> None:
+    what = seen(job(type="rebuild-index", brokers=["g1-0"]), nodes=nodes, group=of)
     assert made(what) == []
     assert "set spec.hibernated" in job_status(what)["message"]
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from fmqcore.ordered.evidence import GroupView
 from fmqcore.zk.group_config import KeptOut
 from fmqoperator.api.group import SWITCHOVER
 from fmqoperator.core.actions import SwitchSends
@@ -171,3 +172,13 @@ def test_step_that_waits_for_the_sends_is_progress() -> None:
     made.round()
     progress = made.condition("Progressing")
     assert (progress["status"], progress["reason"]) == ("True", "OrderedTopicsLeave")
+
+
+@pytest.mark.parametrize("since_ms", [3_600_000, -1, -3_600_000], ids=["behind", "close", "ahead"])
+def test_step_waits_30_s_whatever_clock_kept_the_group_out(since_ms: int) -> None:
+    """Another operator wrote the time, or this one before its clock was set."""
+    stays = seen(chain(G2, G1), SENDER, g2=GroupView(members=2))
+    made = cordoned(since_ms, stays, image="new:2")
+    started_ms = made.now_ms
+    made.run(lambda w: bool(restarts(w)))
+    assert made.now_ms - started_ms == (0 if since_ms > 0 else WAIT_MS)

@@ -391,3 +391,14 @@ def test_foreign_object_with_our_label_is_left_alone(moves: bool) -> None:
     made.children["ConfigMap", "precious"] = {"metadata": {"name": "precious", "labels": labels}}
     made.run()
     assert ("ConfigMap", "precious") in made.children
+
+
+def test_stateful_set_is_applied_as_it_was_looked_at(moves: bool) -> None:
+    """An operator that sleeps between plan and action must not undo what the next one has done."""
+    made = running(moves, replicas=3)
+    made.spec(replicas=4)
+    there = made.children["StatefulSet", "g1"]["metadata"]["generation"]
+    applied = [a for a in plan(made.seen()) if isinstance(a, ApplyChild)]
+    found = {a.manifest["kind"]: a.generation for a in applied}
+    assert found["StatefulSet"] == there > 0
+    assert set(found.values()) <= {0, there}

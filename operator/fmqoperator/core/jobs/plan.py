@@ -233,10 +233,12 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
     if missing:
         return "NoVolume", f"no volume of {', '.join(missing)}: that broker has never run"
     if spec.type is JobType.REBUILD_INDEX:
-        running = [b for b in wanted if b in seen.brokers]
-        if running:
+        # Without a pod for a moment, a broker is back before the job ends.
+        running = sorted(seen.brokers)
+        if running or not group.spec.hibernated:
+            which = f"{', '.join(running)} runs" if running else f"group {spec.group} may start"
             cause = "set spec.hibernated of the group, and unset it after the job"
-            return "BrokerRuns", f"{', '.join(running)} runs and uses its index files: {cause}"
+            return "BrokerRuns", f"{which} and uses its index files: {cause}"
     if spec.engine is JobEngine.SPARK and (cause := _no_spark(seen)):
         return (
             "NoSpark",

@@ -357,10 +357,14 @@ def _conditions(
 
 
 def timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
-    """Return the verdict with the time since when its status is what it is."""
+    """Return the verdict with the time since when its status is what it is.
+
+    A time to come, of an operator with another clock, counts as now: steps wait by these times.
+    """
     before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
     same = before is not None and before.get("status") == verdict.status
     since = before.get("lastTransitionTime", "") if before is not None and same else ""
+    is_past = is_moment(since) and of_text(since) <= now_ms
     return Condition.model_validate(
         {
             "type": verdict.type,
@@ -368,6 +372,6 @@ def timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int
             "reason": verdict.reason,
             "message": verdict.message[:2048],
             "observedGeneration": generation,
-            "lastTransitionTime": since or as_text(now_ms),
+            "lastTransitionTime": since if is_past else as_text(now_ms),
         }
     )

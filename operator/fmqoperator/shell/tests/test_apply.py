@@ -24,8 +24,8 @@ from fmqoperator.core.actions import (
 )
 from fmqoperator.core.observation import HASH
 from fmqoperator.core.write_conflicts import MOST
-from fmqoperator.shell.apply import Applier, Failed
-from fmqoperator.shell.kube import KubeError, Ref, is_ours
+from fmqoperator.shell.apply import Applier, Failed, Outdated
+from fmqoperator.shell.kube import CONFLICT, KubeError, Ref, is_ours
 from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
 
@@ -212,6 +212,39 @@ async def test_two_operators_then_the_conflict_ends_and_is_reported() -> None:
     _, _, kind, reason, message = calls.made[-1]
     assert (kind, reason) == ("Warning", "Contested")
     assert "another FMQ operator" in message
+
+
+SET: Any = {"kind": "StatefulSet", "metadata": {"name": "g1", "annotations": {HASH: "ours"}}}
+
+
+def as_stored(generation: int = 3) -> Any:
+    """Return the StatefulSet as the API server has it; an operator before made it."""
+    meta = {"name": "g1", "annotations": {HASH: "old"}, "generation": generation}
+    return {"metadata": meta | {"resourceVersion": "77"}}
+
+
+async def test_stateful_set_is_applied_to_the_version_looked_at() -> None:
+    calls = Fought()
+    calls.there = as_stored()
+    await applier(calls).do(GROUP, BODY, ApplyChild(SET, "cause", 3))
+    ((_, _, sent),) = calls.made
+    assert sent["metadata"] == SET["metadata"] | {"resourceVersion": "77"}
+    assert "resourceVersion" not in SET["metadata"]
+
+
+async def test_stateful_set_changed_since_the_look_is_left_alone() -> None:
+    """The wish may be withdrawn by now: the next operator has taken over, and acted on that."""
+    calls = Fought()
+    calls.there = as_stored(generation=4)
+    with pytest.raises(Outdated):
+        await applier(calls).do(GROUP, BODY, ApplyChild(SET, "cause", 3))
+    assert calls.made == []
+    calls.there, calls.refusal = as_stored(), KubeError(409, CONFLICT, "has been modified")
+    with pytest.raises(Outdated):
+        await applier(calls).do(GROUP, BODY, ApplyChild(SET, "cause", 3))
+    calls.refusal = KubeError(409, "NotOurs", "it is of somebody else")
+    with pytest.raises(Failed):
+        await applier(calls).do(GROUP, BODY, ApplyChild(SET, "cause", 3))
 
 
 async def test_refused_child_is_not_counted_as_a_conflict() -> None:

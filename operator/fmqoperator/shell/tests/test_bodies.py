@@ -145,6 +145,33 @@ def test_nodes() -> None:
     assert node_of(body) == Node("n", schedulable=False, ready=False, zone="z")
 
 
+@pytest.mark.parametrize(
+    ("key", "effect", "drained"),
+    [
+        ("karpenter.sh/disrupted", "NoSchedule", True),
+        ("karpenter.sh/disruption", "NoSchedule", True),
+        ("ToBeDeletedByClusterAutoscaler", "NoSchedule", True),
+        ("cloud.google.com/impending-node-termination", "NoSchedule", True),
+        ("node.kubernetes.io/unschedulable", "NoSchedule", True),
+        ("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule", False),
+        ("karpenter.sh/disrupted", "PreferNoSchedule", False),
+        ("dedicated", "NoSchedule", False),
+        ("node.kubernetes.io/unreachable", "NoExecute", False),
+    ],
+)
+def test_node_with_the_taint_of_a_drain_takes_no_pods(key: str, effect: str, drained: bool) -> None:
+    """Such a drain evicts through the budgets, and may never cordon the node."""
+    taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": key, "effect": effect}]
+    found = node_of({"metadata": {"name": "n"}, "spec": {"taints": taints}})
+    assert found.schedulable is not drained
+
+
+def test_node_that_is_being_deleted_takes_no_pods() -> None:
+    """A finalizer keeps it until it is drained."""
+    meta = {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert not node_of({"metadata": meta}).schedulable
+
+
 def test_claims() -> None:
     assert claim_of({"metadata": {"name": "data-g1-0"}}) == Claim("data-g1-0")
     body = {

@@ -13,7 +13,7 @@ from fmqoperator.core.event_dedup import old_definition
 from fmqoperator.core.observation import Claim, Defaults, Failure, InZooKeeper, Observation
 from fmqoperator.core.topics.chain_status import ChainSeen
 from fmqoperator.shell import groups
-from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.apply import Applier, Failed, Outdated
 from fmqoperator.shell.groups import Groups
 from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
@@ -22,6 +22,7 @@ from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
 
 KEY = Key("BrokerGroup", "shop", "g1")
+OLD_UID = group().metadata.uid
 _THERE = {"data-g1-0": Claim("data-g1-0")}
 
 
@@ -32,7 +33,6 @@ class Ensemble:
         self.living = living
         self.forgotten: list[str] = []
         self.there = InZooKeeper()
-        self.meanwhile: Callable[[], None] = lambda: None
 
     def of(self, _address: str) -> "Ensemble":
         return self
@@ -44,7 +44,6 @@ class Ensemble:
         return self.there
 
     async def forget(self, cluster: str, name: str) -> None:
-        self.meanwhile()
         if self.living > 0:
             self.living -= 1
             raise Unavailable("a broker is still live")
@@ -67,8 +66,10 @@ class Brokers:
 
     def __init__(self) -> None:
         self.closed: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
 
     async def forget(self, addresses: Mapping[BrokerId, str]) -> None:
+        self.meanwhile()
         self.closed += addresses.values()
 
 
@@ -141,10 +142,57 @@ async def test_the_state_of_a_group_elsewhere_that_has_the_name_stays(
     assert await world.gone() == forgotten
 
 
-async def test_recreated_group_of_the_same_name_keeps_its_state() -> None:
-    """Its first round comes while brokers of the deleted group are still stopping."""
-    world = World(Ensemble(living=1), Cache({}))
-    world.ensemble.meanwhile = lambda: world.groups._watch(KEY, group(), lambda: None)
+OWNED = {"data-g1-0": Claim("data-g1-0", owners=frozenset({("BrokerGroup", OLD_UID)}))}
+LEAVING = {"data-g1-0": Claim("data-g1-0", deleting=True)}
+
+
+async def made_again(world: World) -> Observation:
+    """Return what the first round of a group made again under the name observes."""
+    made = running(metadata={"uid": "another"})
+
+    async def observe(_group: Any, failures: tuple[Failure, ...]) -> Observation:
+        return replace(made.seen(), failures=failures)
+
+    vars(world.groups._observer)["observe"] = observe
+    world.groups._uids[KEY] = "another"
+    return await world.groups._observe(KEY, made.group, ())
+
+
+@pytest.mark.parametrize(
+    ("claims", "living", "forgotten"),
+    [
+        pytest.param(({},), 1, True, id="its brokers stop"),
+        pytest.param((OWNED, OWNED, {}), 0, True, id="its volumes are about to go"),
+        pytest.param((LEAVING, LEAVING, {}), 0, True, id="its volumes go"),
+        pytest.param((_THERE, {}), 0, False, id="its volumes were kept"),
+        pytest.param((OWNED,), 0, False, id="its volumes never go"),
+    ],
+)
+async def test_group_made_again_waits_until_the_old_state_is_gone(
+    claims: tuple[Mapping[str, Claim] | None, ...],
+    living: int,
+    forgotten: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first round comes while brokers and volumes of the deleted group are still going."""
+    world, waits = World(Ensemble(living), Cache(*claims)), list[str]()
+
+    async def look(_seconds: float) -> None:
+        waits.append((await made_again(world)).predecessor)
+
+    monkeypatch.setattr("asyncio.sleep", look)
+    world.groups._uids[KEY] = OLD_UID
+    world.brokers.meanwhile = lambda: world.groups._uids.update({KEY: "another"})
+    assert await world.gone() == (["shop/g1"] if forgotten else [])
+    assert all(waits)
+    assert bool(waits) is (claims[0] is not _THERE)
+    assert (await made_again(world)).predecessor == "", "it starts"
+
+
+async def test_state_of_a_group_that_still_exists_is_kept() -> None:
+    """A watch may have missed its second half: it is the same resource."""
+    world = World(Ensemble(), Cache({}))
+    world.brokers.meanwhile = lambda: world.groups._uids.update({KEY: OLD_UID})
     assert await world.gone() == []
 
 
@@ -191,12 +239,14 @@ class Events:
 class FakeApplier:
     """Does nothing, and refuses actions of one kind."""
 
-    def __init__(self, refuses: str = "") -> None:
-        self.events, self.refuses = Events(), refuses
+    def __init__(self, refuses: str = "", *, outdated: bool = False) -> None:
+        self.events, self.refuses, self.outdated = Events(), refuses, outdated
         self.done: list[str] = []
 
     async def do(self, _group: Any, _body: Any, action: Any) -> None:
         kind = type(action).__name__
+        if kind == self.refuses and self.outdated:
+            raise Outdated("StatefulSet g1 was changed since the look")
         if kind == self.refuses:
             raise Failed(Failure(kind, "Forbidden", "you may not"))
         self.done.append(kind)
@@ -271,6 +321,13 @@ async def test_failed_action_ends_the_round_and_is_in_the_status() -> None:
     (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
     assert (found["status"], found["reason"]) == ("False", "Forbidden")
     assert "you may not" in found["message"]
+
+
+async def test_object_changed_since_the_look_is_looked_at_again() -> None:
+    applier = FakeApplier("ApplyChild", outdated=True)
+    done = await a_round(applier)
+    assert (applier.done, done.failures) == ([], ())
+    assert 0 < done.pause_s <= 1
 
 
 async def test_unreadable_spec_is_reported_and_nothing_is_changed() -> None:

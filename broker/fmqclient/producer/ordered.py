@@ -156,8 +156,8 @@ class OrderedProducer(MustBeClosed):
 
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
-            self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes, self._clock,
-            self._watch, self._learn,
+            self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes,
+            self._clock, self._watch, self._learn,
         )  # fmt: skip
         self._stream = SegmentStream(
             lambda: self._opening(topic_id, self._line.sender_id if self._line else ""),

@@ -151,7 +151,7 @@ class OrderedDouble(ClusterDouble):
         return reply
 
     def recreate(self, topic_id: int) -> None:
-        """Delete the topic, and create another one of its name."""
+        """Delete the topic, and create another one with that name."""
         self.topics = {"changes": topic_id}
         self.chain = Chain("changes", self.queues, self.chain.groups)
         self.line, self.report, self.sealed = [], None, {}

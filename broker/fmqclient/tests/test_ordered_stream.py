@@ -67,7 +67,7 @@ async def test_batch_due_between_two_looks_at_the_clock_is_sent(
     settings = ProducerSettings(linger_ms=0)
     stream = SegmentStream(
         unused, state, 1, unused, unused,
-        SimpleNamespace(monotonic_ms=lambda: next(reads)),  # type: ignore[arg-type]
+        SimpleNamespace(monotonic_ms=lambda: next(reads)),
         unused, settings, lambda: None, unused, unused,
     )  # fmt: skip
     stream._window_bytes = 1000

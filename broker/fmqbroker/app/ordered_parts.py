@@ -103,7 +103,6 @@ class OrderedParts:
             self._holdings,
             self._seals,
             self._progress,
-            self._append.room_changed,
         )
         self.figures = ChainFigures(self.cache, self.senders, self._clock, own.short_segment)
         self.coordinator = Coordinator(
@@ -117,6 +116,7 @@ class OrderedParts:
             self.copies,
             _PARAMS,
         )
+        self._append.on_room_changed(self.coordinator.wake)
 
     def _promised_end(self) -> Position:
         """Return up to where each member's disk must hold the journal; 0: no order to keep."""

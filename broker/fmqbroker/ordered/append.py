@@ -120,8 +120,15 @@ class OrderedAppend:
         self._persist_to = Position(0)
         self._persist = Signal()
         self._read_in: dict[TopicId, Epoch] = {}  # the newest term in which the chain was read
-        self.room_changed = Signal()  # batches are refused for want of room, or no longer
-        self._lacks_room = False
+        self._refused: set[TopicId] = set()  # for want of room, and none was appended since
+        self._room_changed: Callable[[TopicId], None] = lambda _: None
+
+    def on_room_changed(self, callback: Callable[[TopicId], None]) -> None:
+        """Call `callback` at each batch refused for want of room, and at the next one taken.
+
+        No node in ZooKeeper shows that.
+        """
+        self._room_changed = callback
 
     # ---- in
     async def take(self, draft: Draft, require: Callable[[TopicId], int]) -> Stored:
@@ -202,18 +209,17 @@ class OrderedAppend:
         return setting[0]
 
     def _append_noting_room(self, draft: Draft) -> Stored:
+        topic = draft.topic_id
         try:
             stored = self._append(draft)
         except errors.StorageFull:
-            self._note_room(lacks_room=True)
+            self._refused.add(topic)
+            self._room_changed(topic)
             raise
-        self._note_room(lacks_room=False)
+        if topic in self._refused:
+            self._refused.discard(topic)
+            self._room_changed(topic)
         return stored
-
-    def _note_room(self, *, lacks_room: bool) -> None:
-        if lacks_room != self._lacks_room:
-            self._lacks_room = lacks_room
-            self.room_changed.notify()
 
     def _append(self, draft: Draft) -> Stored:
         place = draft.place

@@ -27,12 +27,12 @@ from fmqbroker.cluster.view import ClusterView
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEndsCaller
-from fmqbroker.ordered.own_duties import OwnDuties
+from fmqbroker.ordered.own_duties import OwnDuties, Step
 from fmqbroker.ordered.sender_standing import Senders, SenderStanding, WatchedNodes
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
-from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownTopic
+from fmqcore.errors import FmqError, InvalidArgument, NotFound, StorageFull, UnknownTopic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered.evidence import (
     Action,
@@ -82,6 +82,11 @@ class _Memory:
     version: int = -1  # of the chain, at the last look
     wait: str = ""  # what the sends wait for, as last logged
     line: WatchedNodes | None = None  # while this broker stands in, and no segment is open
+
+    def stop_standing_in(self) -> None:
+        """Leave the topic to the first sender's broker."""
+        self.stand_in = None
+        self.close_line()
 
     def close_line(self) -> None:
         """Watch the line no more."""
@@ -165,17 +170,16 @@ class Coordinator:
         """Wake the topics of each group whose nodes changed; all when this broker's role did."""
         seen: dict[GroupName, GroupView] = {}
         serving = self._own.serving()
-        signals = self._view.changed, self._own.role_changed, self._own.room_changed
         while True:
-            changes = [signal.count for signal in signals]
+            changes = self._view.changed.count, self._own.role_changed.count
             now = {name: self._nodes_of(name) for name in self._view.configs}
             changed = {name for name, view in now.items() if seen.get(name) != view}
             changed |= seen.keys() - now.keys()
             role = self._own.serving()
             await self._wake_topics(changed, of_own_group=role is not serving)
             seen, serving = now, role
-            if changes == [signal.count for signal in signals]:
-                await wait_any(*signals)
+            if changes == (self._view.changed.count, self._own.role_changed.count):
+                await wait_any(self._view.changed, self._own.role_changed)
 
     async def _wake_topics(self, changed: set[GroupName], *, of_own_group: bool) -> None:
         if not changed and not of_own_group:
@@ -224,7 +228,11 @@ class Coordinator:
                 return True
             self._poll_later(topic, memory)
             return False
-        step = await self._own.step(stored, self._clock.monotonic_ms(), self._params)
+        try:
+            step = await self._own.step(stored, self._clock.monotonic_ms(), self._params)
+        except StorageFull as error:  # of a SEAL: what the sender reports is needed all the same
+            _log.info("chain_step_failed", topic_id=topic, error=str(error))
+            step = Step(poll=True)
         if step.acted:
             return True
         if step.poll:
@@ -241,7 +249,9 @@ class Coordinator:
         nodes = {name: self._nodes_of(name) for name in _groups_of(chain)}
         self._note_times(memory, chain, nodes)
         first = self._first_sender(chain)
-        if first is None and not self._stands_in(stored, memory, nodes):
+        if first is not None:
+            memory.close_line()
+        elif not self._stands_in(stored, memory, nodes):
             return False
         places = await self._senders.line(chain.topic)
         evidence = self._evidence(chain, memory, nodes, line_of(places, chain.sender.id))
@@ -319,14 +329,14 @@ class Coordinator:
         chain = stored.value
         last = chain.last
         if last is None or last.group != self._group:
-            memory.stand_in = None
+            memory.stop_standing_in()
             return False
         now_ms = self._clock.monotonic_ms()
         evidence = self._evidence(chain, memory, _hoped(chain, nodes), ())
         decision = self._decide(chain, evidence)
         ended = chain.closing is not None and last.has_ended
         if decision.action is Action.WAIT and not ended:
-            memory.stand_in = None
+            memory.stop_standing_in()
             if decision.wake_ms is not None:
                 self._set_alarm(chain.topic_id, memory, decision.wake_ms)
             return False

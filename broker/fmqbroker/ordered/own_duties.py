@@ -98,7 +98,6 @@ class OwnDuties:
         holdings: Holdings,
         seals: Seals,
         readers: Readers,
-        room_changed: Signal,
     ) -> None:
         self._group = group
         self._me = broker
@@ -107,7 +106,6 @@ class OwnDuties:
         self._holdings = holdings
         self._seals = seals
         self._readers = readers
-        self.room_changed = room_changed  # fires when `is_full` may have changed
         self._unended: dict[TopicId, None] = {}  # their END waits
         self._short: dict[TopicId, str] = {}  # why an end that is not reached stays, as last logged
         self._due: Callable[[TopicId], None] = lambda _: None

@@ -62,12 +62,13 @@ class SessionBatches:
         self._require = require
         self._ack_timeout_ms = ack_timeout_ms
         self._waiting: deque[Pending] = deque()
+        self._arrived = Signal()  # an ack waits where none did
 
     @property
     def signals(self) -> Sequence[Signal]:
-        """What may make another ack due; none while none waits: idle sessions sleep."""
+        """What may make another ack due; an idle session sleeps until a batch arrives."""
         if not self._waiting:
-            return ()
+            return (self._arrived,)
         append = self._append
         parts = append.commit, append.lease, append.seals, append.cache
         return [*(part.changed for part in parts), *append.ends.changed]
@@ -93,6 +94,8 @@ class SessionBatches:
                 pending = Pending(batch.correlation, stored, deadline_ms, held)
             self._waiting.append(pending)
             self.bytes += pending.size
+            if len(self._waiting) == 1:  # its ack does not wait for those behind it
+                self._arrived.notify()
 
     def take_due(self) -> list[client_pb2.ProduceAck]:
         """Remove and return all acks that may be sent now."""

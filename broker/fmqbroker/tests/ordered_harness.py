@@ -68,7 +68,6 @@ class Holdings:
     due: list[Callable[[TopicId], None]] = field(default_factory=list)
     known: Signal = field(default_factory=Signal)
     full: bool = False
-    room_changed: Signal = field(default_factory=Signal)
 
     def held(self, _: Chain) -> PerQueue | None:
         return self.ends if self.held_known else None
@@ -129,8 +128,7 @@ class Node:
         self.transport = GrpcTransport()
         self.copies = lone_copies(self.chains, group)
         self.ends = GroupEnds(None, self.chains, holdings, self.copies)  # type: ignore[arg-type]
-        known = holdings, holdings, holdings, holdings.room_changed
-        self.own = OwnDuties(group, id, self.gate, self.chains, *known)
+        self.own = OwnDuties(group, id, self.gate, self.chains, holdings, holdings, holdings)
         self.caller = Caller(self.transport, self.view, group, id, self.ends)
         parts = (group, self.clock, self.view, self.chains, self.senders, self.caller, self.own)
         self.coordinator = Coordinator(*parts, self.copies, PARAMS)

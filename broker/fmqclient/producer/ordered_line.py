@@ -223,6 +223,8 @@ class Line:
             await self._require_topic(cause)
             self._require_passing(cause)
             self.reason = str(cause)
+        finally:
+            self._state.session_lost()
         if self._state.error is None:
             _log.warning(
                 "sender %s lost its place in the line of ordered topic %s, and asks again: %s",

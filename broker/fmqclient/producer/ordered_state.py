@@ -261,6 +261,10 @@ class OrderedState:
         self._reported = 0
         self.has_rejoined = self.epoch > 0
 
+    def session_lost(self) -> None:
+        """Note that no broker keeps the place: the last one may have known an older chain."""
+        self._note_in_chain()
+
     # ---- the role
 
     def apply_role(self, role: Role, *, in_line: bool = True) -> list[Action]:
@@ -284,11 +288,14 @@ class OrderedState:
         if role.segment < self.segment:
             self._is_left_out = self._is_left_out or in_line
             return []
-        self._is_left_out, self._left_out_ms = False, None
+        self._note_in_chain()
         self.active, self.reason = True, role.reason
         if role.segment > self.segment:
             return self._follow(role, in_line)
         return self._close(role, in_line) if role.closing else []
+
+    def _note_in_chain(self) -> None:
+        self._is_left_out, self._left_out_ms = False, None
 
     def _begin(self, role: Role, in_line: bool) -> list[Action]:
         self.queues = [QueueState(first) for first in role.first_sequence]
@@ -366,6 +373,7 @@ class OrderedState:
         batch = self._answered(correlation)
         if batch is None or self.frozen:
             return []
+        self._note_in_chain()  # an ack needs the chain as it is now
         state = self.queues[batch.queue]
         actions: list[Action] = []
         while state.batches and state.batches[0].sequence <= batch.sequence:

@@ -166,6 +166,10 @@ def test_chain_that_stays_without_the_segment_ends_the_sender() -> None:
     assert state.tick(1000) == state.tick(999 + LEFT_OUT_MS) == []
     state.apply_role(role(2))
     assert state.tick(2 * LEFT_OUT_MS) == [], "the broker was behind for a moment"
+    state.apply_role(role(1))
+    assert state.tick(2 * LEFT_OUT_MS) == []
+    state.session_lost()
+    assert state.tick(3 * LEFT_OUT_MS) == [], "that broker keeps the place no more"
     state.apply_role(role(1, closing="restored"))
     assert state.tick(3 * LEFT_OUT_MS) == []
     (failed,) = state.tick(4 * LEFT_OUT_MS)

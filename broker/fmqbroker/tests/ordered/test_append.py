@@ -27,7 +27,7 @@ from fmqcore.batch.control import Seal, encode_seal
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import ErrorCode, StorageFull
-from fmqcore.ids import BrokerId, Offset
+from fmqcore.ids import BrokerId, Offset, TopicId
 from fmqcore.zk.chain import Segment, Sender
 from fmqproto.v1 import client_pb2 as wire
 
@@ -296,12 +296,13 @@ async def test_lost_records_close_the_segment(bench: OrderedBench) -> None:
 async def test_session_without_a_waiting_ack_sleeps(bench: OrderedBench) -> None:
     """Among a thousand sessions each change of a chain would wake all others."""
     line = bench.line()
-    assert not line.signals
+    (arrived,) = line.signals
     await line.take([ordered(11)])
+    assert arrived.count == 1, "its ack does not wait for what comes behind it in the message"
     assert bench.cache.changed in line.signals
     await bench.all_durable()
     assert len(line.take_due()) == 1
-    assert not line.signals
+    assert list(line.signals) == [arrived]
 
 
 async def test_other_sender_with_the_same_epoch_is_fenced(bench: OrderedBench) -> None:
@@ -325,23 +326,24 @@ async def test_open_segment_that_was_sealed_here_is_closed(bench: OrderedBench) 
     assert end(bench) == before
 
 
-async def test_refusal_for_want_of_room_is_noted_once(
+async def test_refusals_for_want_of_room_wake_the_coordinator(
     bench: OrderedBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def append(_: BatchDraft) -> Appended:
         raise StorageFull("the disk limit is reached")
 
-    line, room = bench.line(), bench.append.room_changed
+    line, calls = bench.line(), list[TopicId]()
+    bench.append.on_room_changed(calls.append)
     await line.take([ordered(11)])
-    assert room.count == 0
+    assert calls == []
     with monkeypatch.context() as full:
         full.setattr(bench.journal, "append", append)
         for _ in range(2):
             (ack,) = (await _acks_of(bench.line(), ordered(12)))[-1:]
             assert ack.code == wire.STORAGE_FULL
-        assert room.count == 1
-    await line.take([ordered(12)])
-    assert room.count == 2
+        assert calls == [CHANGES.id] * 2, "the disk may be full again, in another segment"
+    await line.take([ordered(12), ordered(13)])
+    assert len(calls) == 3, "there is room again"
 
 
 async def test_tail_that_a_restart_lost_comes_again(bench: OrderedBench) -> None:

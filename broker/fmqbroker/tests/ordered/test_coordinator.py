@@ -25,7 +25,7 @@ from fmqbroker.tests.ordered_harness import (
     sender,
     topic,
 )
-from fmqcore.errors import NotFound, Unavailable, UnknownTopic
+from fmqcore.errors import NotFound, StorageFull, Unavailable, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
@@ -89,18 +89,33 @@ async def test_full_disk_moves_the_sends_though_no_node_shows_it(zookeeper: str)
     """The sender's place is in the other group: the full group's own master acts for it."""
     async with acting(zookeeper) as cast:
         await cast.create(T)
-        await cast.start(G1)
+        home = await cast.start(G1)
         other = await cast.start(G2)
         async with sender(other, T) as copier:
             await active(copier)
             cast.holdings[G1].full = True
-            cast.holdings[G1].room_changed.notify()
+            home.coordinator.wake(T.id)  # as a refused batch does
             ended = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
             assert ended.closing == "g1 has reached its disk limit"
             report(other, copier, 1, 1)
             moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
             assert moved.last is not None
             assert moved.last.group == G2
+
+
+async def test_master_without_room_for_a_seal_still_coordinates(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender's place may be at the very master whose disk is full."""
+
+    async def seal(*_: object) -> None:
+        raise StorageFull("no room even for a control batch")
+
+    async with sending(zookeeper) as (cast, _, __):
+        monkeypatch.setattr(cast.holdings[G1], "seal", seal)
+        await cast.change_state(G1, isr=frozenset())
+        unknown = await cast.until(T, lambda c: c.segments[0].end_unknown, "the lease is over")
+        assert unknown.segments[0].end is None
 
 
 async def test_report_is_in_the_line_while_sends_wait_after_it(zookeeper: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from fmqbroker.tests.ordered_bench import CHANGES, OPEN, OrderedBench, ordered, 
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
 from fmqcore.ids import Epoch
 from fmqcore.ordered.evidence import SenderReport
+from fmqcore.zk.chain import Sender
 from fmqproto.v1.client_pb2 import ProduceRequest
 from fmqproto.v1.client_pb2 import SenderReport as Report
 
@@ -58,6 +60,7 @@ async def test_full_broker_reads_a_report_and_heartbeats(tmp_path: Path) -> None
 
 async def test_full_broker_reads_nothing_after_batches(tmp_path: Path) -> None:
     async with full_broker(tmp_path) as (bench, pipe, _):
+        bench.nodes.put(replace(OPEN, sender=Sender(WAITING, 3)))  # it has the role by now
         pipe.requests.put_nowait(ProduceRequest(batches=[ordered(11)]))
         pipe.requests.put_nowait(ProduceRequest(batches=[ordered(12)]))
         await until(lambda: bench.journal.next_offset(CHANGES.id, 0) == 1)

@@ -42,7 +42,7 @@ def _master(holdings: Holdings) -> tuple[OwnDuties, _Chains]:
     gate.extend_lease(1 << 60)
     gate.count_grants(lambda: 0)
     gate.grant(Permission.FULL, "the test says so")
-    parts = (cast("ChainCache", chains), holdings, holdings, holdings, holdings.room_changed)
+    parts = (cast("ChainCache", chains), holdings, holdings, holdings)
     return OwnDuties(G1, ids_of(G1)[0], gate, *parts), chains
 
 

@@ -411,4 +411,6 @@ async def whole(net: Net, *slaves: BrokerId, **changes: Any) -> tuple[Node, ...]
     await until(lambda: nodes[0].state.isr == set(slaves), "all are in sync")
     nodes[0].produce(b"one")
     await until(lambda: all(n.journal.durable_end == nodes[0].journal.end for n in nodes))
+    links = nodes[0].master.links
+    await until(lambda: all(links[b].caught_up for b in slaves), "and the master knows it")
     return tuple(nodes)

@@ -30,7 +30,7 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqcore.failover.term_rules import promise_ms
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import NOTHING, SlaveCounts
-from fmqcore.replication.frames import end_of_batches
+from fmqcore.replication.frames import end_of_batches, leading_work
 from fmqcore.replication.reconciliation import Action
 from fmqcore.zk.group_config import Member
 from fmqcore.zk.group_state import Mode
@@ -222,14 +222,20 @@ class Upstream:
         raise LinkBroken(reason)
 
     async def _send_suffix(self, stream: Stream, position: Position) -> None:
-        """Send everything from `position` to the journal's end: the master lacks it."""
+        """Send everything from `position` to the journal's end: the master lacks it.
+
+        In messages that the master applies in a short turn each.
+        """
         journal, end = self._journal, self._journal.end
         while position < end:
-            chunk = await journal.read_sound(position, MAX_MESSAGE_BYTES)
-            suffix = wire.Suffix(position=position, batches=chunk)
-            position = end_of_batches(position, chunk)
-            suffix.last = position >= end
-            await self._send_in_time(stream, wire.SlaveMessage(suffix=suffix))
+            rest = await journal.read_sound(position, MAX_MESSAGE_BYTES)
+            while rest and position < end:
+                chunk = leading_work(rest)
+                rest = rest[len(chunk) :]
+                suffix = wire.Suffix(position=position, batches=chunk)
+                position = end_of_batches(position, chunk)
+                suffix.last = position >= end
+                await self._send_in_time(stream, wire.SlaveMessage(suffix=suffix))
 
     async def _send_in_time(self, stream: Stream, message: wire.SlaveMessage) -> None:
         """Bound the send: `_watch` does not run yet, and a master that hangs takes nothing in."""

@@ -160,7 +160,7 @@ async def test_slave_whole_at_its_hello_has_proved_it(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         await slave.stop()
-        await until(lambda: c.isr == set(), "the next master opens no term: nobody is taken out")
+        await until(lambda: c.isr == set(), "the next master opens no term: none is taken out")
         await c.master.stop(crash=True)
         await c.master.start()
         await slave.start()

@@ -16,6 +16,7 @@ from fmqbroker.tests.journal_kit import running
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication_harness import cluster, until
 from fmqcore.ids import Epoch, Position
+from fmqcore.replication.frames import MAX_WORK, leading_work
 from fmqcore.replication.reconciliation import Action, Decision
 from fmqcore.zk.group_state import GroupState
 from fmqport.tests.call_context import CALL
@@ -51,6 +52,22 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, los
         await until(lambda: not c.master.master._streams.of(slave.name))
         slave.tap.open.set()
         await until(lambda: c.master.journal.durable_end == end)
+
+
+async def test_suffix_comes_in_messages_of_one_short_turn_each(tmp_path: Path) -> None:
+    """The master applies a message in one turn of the loop, as slaves do."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        c.master.produce(2 * MAX_WORK, size=10)
+        await c.equal()
+        _, end = await shorter_master(c, lose="all")
+        await c.master.start()
+        await slave.start()
+        await until(lambda: c.master.journal.durable_end == end)
+        parts = [m.suffix for m in slave.tap.sent if m.HasField("suffix")]
+        assert len(parts) > 2
+        assert all(leading_work(part.batches) == part.batches for part in parts)
+        assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
 async def test_a_master_whose_state_was_lost_is_followed_all_the_same(tmp_path: Path) -> None:

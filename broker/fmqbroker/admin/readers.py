@@ -12,6 +12,7 @@ from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.runtime.slices import Slices
 from fmqcore.batch.offset_entry import OffsetKey
 from fmqcore.ids import GroupName
+from fmqcore.zk.chain import Chain
 from fmqcore.zk.topic import TopicConfig
 
 
@@ -32,7 +33,9 @@ class Readers:
     async def reads_all(self, name: str, topic: TopicConfig, slices: Slices) -> bool:
         """Return whether the group has to read every queue of the topic here."""
         if topic.ordered:
-            return name in self._in_chain(topic)
+            await slices.step()
+            chain = self._chain_of(topic)
+            return chain is not None and chain.heads_of(name) is not None
         for queue in range(topic.queues_in(self._broker_group)):
             await slices.step()
             entry = self._offsets.get(OffsetKey(name, topic.id, queue))
@@ -40,7 +43,16 @@ class Readers:
                 return True
         return False
 
+    def is_temporary(self, name: str, topic: TopicConfig) -> bool:
+        """Return whether the group is unnamed, and no consumer waits for its progress."""
+        chain = self._chain_of(topic)
+        noted = self._offsets.is_temporary(name, topic.id)
+        return noted or (chain is not None and name in chain.temporary)
+
     def _in_chain(self, topic: TopicConfig) -> Collection[str]:
-        chains = self._chains if topic.ordered else None
-        chain = None if chains is None else chains.of(topic.id)
+        chain = self._chain_of(topic)
         return frozenset() if chain is None else {name for name, _ in chain.heads}
+
+    def _chain_of(self, topic: TopicConfig) -> Chain | None:
+        chains = self._chains if topic.ordered else None
+        return None if chains is None else chains.of(topic.id)

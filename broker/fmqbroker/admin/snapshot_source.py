@@ -181,7 +181,7 @@ class SnapshotSource:
                 await slices.step()
                 if topic.id not in self.view.topics_by_id:  # deleted meanwhile
                     break
-                if self.offsets.is_temporary(group, topic.id):  # no consumer waits for it
+                if readers.is_temporary(group, topic):
                     continue
                 behind = await self._behind(readers, topic, group, slices)
                 if behind is None:

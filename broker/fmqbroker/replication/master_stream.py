@@ -215,6 +215,7 @@ class MasterLink:
                     bad = error
             if suffix.last:
                 break
+            await asyncio.sleep(0)  # messages that are there already must not make one long turn
             while journal.end - journal.written_end > self._settings.credit_bytes:
                 await wait_any(journal.flushed)
         if bad is not None:

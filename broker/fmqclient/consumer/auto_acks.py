@@ -29,6 +29,7 @@ class AutoAcks:
         self._given: dict[Taker, list[Message]] = {}
         self._lists: set[Taker] = set()  # the newest was given to these as a list
         self._ended: list[Message] = []  # of tasks that ended without an error
+        self._ended_lists: list[Message] = []  # which may have been taken for another task
         self._last: Taker | None = None  # asked last, and lives: most often it asks again
         self._of_last: list[Message] = []  # its value in `_given`
 
@@ -39,8 +40,8 @@ class AutoAcks:
         """
         if asker is None or asker is not self._last:
             asker = self._look_up(asker)
-        if self._ended:
-            ended, self._ended = self._ended, []
+        if self._ended or self._ended_lists:
+            ended, self._ended, self._ended_lists = self._ended + self._ended_lists, [], []
             _ack(ended)
         if self._of_last:
             _ack(self._of_last)
@@ -72,8 +73,10 @@ class AutoAcks:
     def leave(self) -> None:
         """Ack the message with which the calling task left its loop, without an error.
 
-        Not a list: how far the program came with it is not known.
+        And those of tasks that ended so. Not a list: how far the program came is not known.
         """
+        ended, self._ended = self._ended, []
+        _ack(ended)
         leaver = taker()
         if leaver is not None and leaver not in self._lists:
             given = self._given.get(leaver, [])
@@ -81,13 +84,15 @@ class AutoAcks:
             given.clear()
 
     def _end(self, task: Taker) -> None:
-        given = self._given.pop(task, [])
-        self._lists.discard(task)
+        given, ended = self._given.pop(task, []), self._ended
+        if task in self._lists:
+            self._lists.discard(task)
+            ended = self._ended_lists
         if task is self._last:
             self._last, self._of_last = None, []
         # `exception()` would count as looked at, and asyncio would not log it.
         if not task.cancelled() and getattr(task, "_exception", task) is None:
-            self._ended += given
+            ended += given
 
 
 def _ack(messages: Iterable[Message]) -> None:

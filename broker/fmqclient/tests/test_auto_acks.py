@@ -115,6 +115,24 @@ async def test_nothing_is_kept_of_tasks_that_ended(one: ClusterDouble) -> None:
         assert auto._ended == []
 
 
+async def test_clean_end_acks_the_last_message_of_each_task(one: ClusterDouble) -> None:
+    """Else a program with a task for each message would make no progress."""
+    await fill(one, 4)
+
+    async def take(sub: fmqclient.Consumer) -> None:
+        async for _ in sub:
+            break
+
+    async with fmqclient.connect(one.url) as c:
+        async with (
+            c.consumer("orders", group="billing", ack="auto") as sub,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for _ in range(2):
+                tasks.create_task(take(sub))
+    assert sum(end - first for _, first, end in one.brokers["g1-0"].acks) == 2
+
+
 async def test_message_of_a_task_that_failed_is_not_acked(one: ClusterDouble) -> None:
     async with consuming(one) as sub:
 

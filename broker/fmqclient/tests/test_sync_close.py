@@ -200,7 +200,7 @@ def test_forked_process_gets_an_error_instead_of_hanging(
 def test_consumer_closes_while_another_thread_gets_messages(
     double: ClusterDouble,
 ) -> None:
-    """With ack="auto" those are not acked: the program may be in the midst of them."""
+    """With ack="auto" these messages are not acked: the program may still handle them."""
     with fmqclient.sync.connect(double.url) as c:
         c.producer().send_batch("orders", [b"%d" % n for n in range(3)], group="g1", queue=0)
         sub = c.consumer("orders", group="billing", ack="auto")

@@ -32,7 +32,7 @@ def readers() -> Readers:
 
 
 async def test_each_subscription_of_a_chain_is_a_step_of_its_own() -> None:
-    """All of them in one turn would stop the loop: a chain may have thousands."""
+    """A chain may have thousands of subscriptions: one turn for all would stop the loop."""
     steps: Any = Steps()
     assert readers().names(CHANGES) == GROUPS
     for name in GROUPS:

@@ -57,7 +57,7 @@ def test_refused_ack_in_a_queue_that_went_is_reported() -> None:
 
 
 def test_many_refused_acks_count_when_all_between_do() -> None:
-    """One of them is looked at, not each."""
+    """Above 1,000 ranges of a queue, what they span counts as one."""
     a = session_of("a")
     for n in range(0, 4002, 2):
         a.refuse(0, 1, Offset(n), Offset(n + 1))

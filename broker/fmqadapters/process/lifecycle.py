@@ -3,9 +3,9 @@
 import asyncio
 import os
 import signal
-import sys
 from typing import NoReturn
 
+from fmqadapters.process.logs import LAST_LINES_S, STDERR
 from fmqadapters.process.signals import ending_signals
 
 FATAL_EXIT = 70
@@ -24,7 +24,7 @@ class ProcessLifecycle:
     def fatal(self, reason: str) -> NoReturn:
         """See `Lifecycle`: one line on standard error, then exit without cleanup."""
         try:
-            sys.stderr.write(f"fmq: fatal: {reason}\n")
-            sys.stderr.flush()
+            STDERR.write(f"fmq: fatal: {reason}")
+            STDERR.flush(LAST_LINES_S)
         finally:  # the end does not depend on whether it can be logged
             os._exit(FATAL_EXIT)

@@ -3,15 +3,18 @@
 Not the messages of the command line (`fmqcli.common`). Leaves nothing on disk.
 """
 
-import sys
+import atexit
 from collections.abc import MutableMapping
-from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
+from fmqadapters.process.stderr_lines import StderrLines
+
 LEVELS: Final = ("debug", "info", "warning", "error")
 """From the least to the most severe; `critical` is always logged."""
+LAST_LINES_S: Final = 0.5
+"""Maximum time that a process waits at the end for a reader of the last lines."""
 
 
 class _Threshold:
@@ -37,20 +40,29 @@ def set_log_level(level: str) -> None:
     _threshold.dropped = frozenset(LEVELS[: LEVELS.index(level)])
 
 
+_RENDERING: Final = (
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+    structlog.processors.LogfmtRenderer(
+        key_order=["timestamp", "level", "event"], bool_as_flag=False
+    ),
+)
+
+
 def log_to_stderr() -> None:
     """Log one line per event, `key=value`, to standard error. Call once, at process start."""
-    structlog.configure(
-        processors=[
-            _threshold,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], bool_as_flag=False
-            ),
-        ],
-        logger_factory=_Lines(),
-    )
+    atexit.register(STDERR.flush, LAST_LINES_S)
+    structlog.configure(processors=[_threshold, *_RENDERING], logger_factory=_Lines())
+
+
+def _describe_dropped(count: int) -> str:
+    log = structlog.wrap_logger(structlog.ReturnLogger(), processors=_RENDERING)
+    return str(log.warning("log_lines_dropped", count=count, reason="standard error is not read"))
+
+
+STDERR: Final = StderrLines(_describe_dropped)
+"""Standard error of this process, for its log."""
 
 
 class _Lines:
@@ -60,12 +72,7 @@ class _Lines:
         return self
 
     def msg(self, line: str) -> None:
-        """Write the line, or lose it.
-
-        A full disk or a collector that has gone must not end the work that the line is about.
-        """
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+        """Write the line without waiting for a reader (see `StderrLines`)."""
+        STDERR.write(line)
 
     debug = info = warning = error = critical = msg

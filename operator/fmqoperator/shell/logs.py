@@ -1,11 +1,10 @@
 """What the operator logs to standard error: its own events and its libraries' warnings."""
 
 import logging
-import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from fmqadapters.process.logs import log_to_stderr
+from fmqadapters.process.logs import STDERR, log_to_stderr
 
 _FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s message=%(message)r"
 _WARMING_UP: Final = ("will retry", "TooManyRequests")
@@ -26,6 +25,14 @@ class _Form(logging.Formatter):
         return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+class _Stderr(logging.Handler):
+    """Writes without waiting for a reader, as the operator's own lines are written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging`."""
+        STDERR.write(self.format(record))
+
+
 def _level(record: logging.LogRecord) -> str:
     return record.levelname.lower()
 
@@ -38,7 +45,7 @@ def matters(record: logging.LogRecord) -> bool:
 
 def log_everything() -> None:
     """Start logging."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(_Form(_FORM))
     handler.addFilter(matters)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -69,7 +69,11 @@ def _arguments() -> argparse.Namespace:
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
         help="with --seed: another value of a broker's setting")  # fmt: skip
-    add("--moves", action="store_true", help="another master may be wanted at any time")
+    add(
+        "--moves",
+        action="store_true",
+        help="another master may be wanted, and links between groups cut, at any time",
+    )
     add("--topics", action="store_true", help="topics change, and one comes and goes")
     add(
         "--ordered",

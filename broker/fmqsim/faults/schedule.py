@@ -18,6 +18,7 @@ from e2e.history.cluster_events import PhaseName
 from fmqcore.ids import BrokerId
 from fmqsim.faults.api import Act, Entry, WorldApi
 from fmqsim.faults.chain_steps import CHAIN_STEPS
+from fmqsim.faults.group_cuts import GROUP_CUTS
 from fmqsim.faults.lost_reader import LOST_READER
 from fmqsim.faults.master_moves import MOVES
 from fmqsim.faults.senders import SENDERS
@@ -52,6 +53,7 @@ class Trouble:
         known = (*known, *TOPICS) if world.scene.changing else known
         if world.scene.ordered is not None:
             known = (*known, *SENDERS, *CHAIN_STEPS, LOST_READER)
+            known = (*known, *GROUP_CUTS) if world.scene.moves else known
         self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table

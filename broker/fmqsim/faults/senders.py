@@ -36,7 +36,7 @@ async def zombie_sender(act: Act) -> None:
 
     Or only what it sends stands still: then its batches arrive when another one has the role.
     """
-    if (host := await _sender(act)) is None:
+    if (host := await find_sender(act)) is None:
         return
     world, traffic = act.world, act.world.traffic
     links = [(host.name, broker) for broker in world.brokers]
@@ -58,7 +58,7 @@ async def zombie_sender(act: Act) -> None:
 
 async def kill_sender(act: Act) -> None:
     """Kill the active sender with SIGKILL."""
-    if (host := await _sender(act)) is None:
+    if (host := await find_sender(act)) is None:
         return
     await kill_host(act, host, 0.1, 3.0)
 
@@ -68,7 +68,7 @@ async def kill_sender_and_group(act: Act) -> None:
 
     That is without the end of the group's segment, if the other sender accepts that.
     """
-    if (sender := await _sender(act)) is None:
+    if (sender := await find_sender(act)) is None:
         return
     chains, group = act.world.chains, act.world.chains.sending_group
     brokers = [host for host in act.world.brokers.values() if host.group == group]
@@ -86,7 +86,7 @@ async def kill_sender_and_group(act: Act) -> None:
 
 
 async def _stand_still(act: Act, freeze: Callable[[Node], None]) -> None:
-    if (host := await _sender(act)) is None:
+    if (host := await find_sender(act)) is None:
         return
     freeze(host.node)
     act.fired(on=host.name)
@@ -95,7 +95,7 @@ async def _stand_still(act: Act, freeze: Callable[[Node], None]) -> None:
     act.healed()
 
 
-async def _sender(act: Act) -> ClientHost | None:
+async def find_sender(act: Act) -> ClientHost | None:
     """Return the machine of the active sender once its program runs; None: it does not."""
     world = act.world
 

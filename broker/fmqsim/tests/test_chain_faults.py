@@ -7,6 +7,7 @@ import pytest
 
 from e2e.checks.verdict import Outcome
 from fmqsim.faults import chain_steps
+from fmqsim.faults.group_cuts import GROUP_CUTS
 from fmqsim.faults.lost_reader import LOST_READER
 from fmqsim.report.run import Result, forked, simulate
 from fmqsim.scenario.chain_watch import ChainStep
@@ -22,6 +23,7 @@ AT_STEPS: Final = (
     ("late write at a chain's step", ChainStep.MOVE_HEADS),
     ("empty a disk at a chain's step", ChainStep.DROP),
 )
+CUTS: Final = tuple(entry.name for entry in GROUP_CUTS)
 
 
 def _played(
@@ -33,7 +35,7 @@ def _played(
         lines: list[str] = []
         if step is not None:
             chain_steps.STEPS = ((step, 1),)
-        focus = Focus(ordered=True, faults=(fault,))
+        focus = Focus(ordered=True, moves=fault in CUTS, faults=(fault,))
         result = simulate(seed, focus=focus, trace=lines.append)
         return result, [line for line in lines if "fault " in line or ": sender " in line]
 
@@ -105,3 +107,10 @@ def test_person_accepts_the_loss_of_a_last_record() -> None:
 def test_a_group_is_lost_with_a_disk() -> None:
     _, lines = _played("lose a group and a disk")
     assert any("fired: lose a group and a disk" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("fault", CUTS)
+def test_links_of_another_group_are_cut(fault: str) -> None:
+    _, lines = _played(fault)
+    cut = re.compile(f"fired: {fault} .*->")
+    assert any(cut.search(line) for line in lines), lines

@@ -254,6 +254,10 @@ class Coordinator:
         elif not self._stands_in(stored, memory, nodes):
             return False
         places = await self._senders.line(chain.topic)
+        if first is not None:
+            nodes |= {
+                name: replace(nodes[name], cut=True) for name in first.cut_groups & nodes.keys()
+            }
         evidence = self._evidence(chain, memory, nodes, line_of(places, chain.sender.id))
         if first is None:
             report = await self._chains.report(chain, places)

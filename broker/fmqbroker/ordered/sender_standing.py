@@ -35,7 +35,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.ids import TopicId
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.names import require_name
 from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.senders import Standing, line_of, sender_of, standing_of
@@ -78,6 +78,7 @@ class SenderStanding:
         self.line: tuple[str, ...] = ()  # the senders
         self.report: SenderReport | None = None
         self.noted: SenderReport | None = None  # in the node, for other brokers
+        self.cut_groups: frozenset[GroupName] = frozenset()  # that it does not reach
         self.moved = Signal()  # something of `SenderState` may have changed
         self.deciding: str = ""  # what the chain waits for, by this broker's coordinator
         self.trouble: str = ""  # why the open segment takes no sends, by the same
@@ -92,6 +93,11 @@ class SenderStanding:
             )
         numbers = tuple(unacked[queue] for queue in range(chain.queues))
         self.report = SenderReport(self.id, report.chain_segment, numbers)
+
+    def note_links(self, links: client_pb2.SenderLinks) -> None:
+        """Keep which groups of its chain the sender does not reach."""
+        known = {GroupName(name) for name in links.cut_groups}
+        self.cut_groups = frozenset(known.intersection(g.group for g in self.chain.groups))
 
     def adopt(self, chain: Chain, places: tuple[str, ...]) -> None:
         """Note chain and line as they were read, and how this sender stands by them."""

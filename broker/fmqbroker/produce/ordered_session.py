@@ -227,6 +227,9 @@ class OrderedSession:
         if request.HasField("sender_report"):
             self._sender.note_report(request.sender_report)
             self._sessions.senders.has_moved(self._sender.topic.id)
+        if request.HasField("sender_links"):
+            self._sender.note_links(request.sender_links)
+            self._sessions.senders.has_moved(self._sender.topic.id)
         if request.batches:
             await self._batches.take(request.batches)  # `_answer` may run meanwhile
             self._count()

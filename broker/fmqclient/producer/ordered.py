@@ -30,6 +30,7 @@ from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import CANCELLED, MainTask, all_done, all_results
 from fmqclient.producer.batches import RECORD_OVERHEAD, Record
 from fmqclient.producer.buffer_waiters import BufferWaiters
+from fmqclient.producer.group_cuts import GroupCuts
 from fmqclient.producer.ordered_buffer import OrderedBuffer
 from fmqclient.producer.ordered_line import Line, ordered_topic
 from fmqclient.producer.ordered_records import (
@@ -155,14 +156,15 @@ class OrderedProducer(MustBeClosed):
         self._fail_all(late if error is None else _typed(error), None)
 
     async def _run(self, topic_id: int) -> None:
+        cuts = GroupCuts()
         self._line = Line(
             self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes,
-            self._clock, self._watch, self._learn,
+            self._clock, self._watch, self._learn, cuts,
         )  # fmt: skip
         self._stream = SegmentStream(
             lambda: self._opening(topic_id, self._line.sender_id if self._line else ""),
             self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
-            self._settings, self._buffer.cut, self._apply, self._learn_of_stream,
+            self._settings, self._buffer.cut, self._apply, self._learn_of_stream, cuts,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             for work in (self._line.run(), self._stream.run(), self._tick()):

@@ -20,6 +20,7 @@ from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, o
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
+from fmqclient.producer.group_cuts import GroupCuts
 from fmqclient.producer.ordered_state import OrderedState, Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
@@ -31,6 +32,7 @@ from fmqcore.errors import (
     UnknownTopic,
     error_of,
 )
+from fmqcore.ids import GroupName
 from fmqcore.routing import BrokerRoute
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
@@ -79,6 +81,7 @@ class Line:
         clock: Clock,
         watch: LoopWatch,
         learned: Callable[[client_pb2.SenderState], None],
+        cuts: GroupCuts,
     ) -> None:
         self.sender_id = ""  # the newest place; "" = none yet
         self.reason = "connecting"  # it has none, for people
@@ -90,6 +93,7 @@ class Line:
         self._clock = clock
         self._watch = watch
         self._learned = learned
+        self._cuts = cuts
         self._address = ""
         self._beat_ms = HEARTBEAT_MS
         self._heard_ms = 0
@@ -246,13 +250,21 @@ class Line:
         raise TransportError(f"{self._address} ended the session")
 
     async def _send(self, stream: Stream) -> None:
-        """Send the report that is due, and a heartbeat at half of the agreed time."""
+        """Send the report that is due, and a heartbeat at half of the agreed time.
+
+        A heartbeat says which groups are cut off, if they are other ones than before.
+        """
+        sent: frozenset[GroupName] = frozenset()
         while True:
             request = client_pb2.ProduceRequest()
             report, self._report = self._report, None
             if report is not None:
                 request.sender_report.chain_segment = report.segment
                 request.sender_report.first_unacked.update(dict(enumerate(report.unacked)))
+            if (cut := self._cuts.groups(self._clock.monotonic_ms())) != sent:
+                request.sender_links.cut_groups.extend(sorted(cut))
+                request.sender_links.SetInParent()
+                sent = cut
             await stream.send(request)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._beat_ms / 2000):

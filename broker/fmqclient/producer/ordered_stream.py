@@ -18,12 +18,13 @@ from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.error_policy import RETRY_MS
+from fmqclient.producer.group_cuts import GroupCuts
 from fmqclient.producer.ordered_records import wire_batch
 from fmqclient.producer.ordered_state import Action, OrderedState
 from fmqclient.producer.sender import MESSAGE_BYTES, PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
-from fmqcore.errors import FmqError, SenderFenced, Unavailable, error_of
+from fmqcore.errors import FmqError, NoPermission, SenderFenced, Unavailable, error_of
 from fmqcore.ids import Epoch, GroupName, Offset, Permission
 from fmqcore.routing import candidates
 from fmqport.clock import Clock
@@ -52,6 +53,7 @@ class SegmentStream:
         cut: Callable[[], None],
         apply: Callable[[Iterable[Action]], None],
         learned: Callable[[client_pb2.SenderState], None],
+        cuts: GroupCuts,
     ) -> None:
         self.reason = "no segment is open yet"  # nothing is sent, for people
         self.max_batch_bytes = MAX_PAYLOAD  # of this broker
@@ -67,6 +69,7 @@ class SegmentStream:
         self._cut = cut  # let the state have what was handed in
         self._apply = apply
         self._learned = learned
+        self._cuts = cuts
         self._moved = asyncio.Event()
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -102,6 +105,7 @@ class SegmentStream:
                 await self._moved.wait()
                 self._moved.clear()
                 self.reason = "it connects to the group that takes the sends"
+            group = self._state.group
             segment, unacked = self._state.segment, self._state.unacked
             self._moved.clear()
             try:
@@ -111,8 +115,10 @@ class SegmentStream:
             except FmqError as error:
                 cause = error.error if isinstance(error, CallRefused) else error
                 self.reason = str(cause)
+                now_ms = self._clock.monotonic_ms()
+                if isinstance(cause, (TransportError, NoPermission)):
+                    self._cuts.fail(group, now_ms)
                 if isinstance(cause, SenderFenced):
-                    now_ms = self._clock.monotonic_ms()
                     self._apply(self._state.fenced_by_master(str(cause), now_ms))
             self._routes.request_refresh()
             if self._state.unacked != unacked:
@@ -144,6 +150,7 @@ class SegmentStream:
             self._messages.clear()
             self._heard_ms = self._clock.monotonic_ms()
             self.reason = ""
+            self._cuts.reach(self._state.group)
             self._state.stream_opened()
             self._work.set()
             await until_one_fails(self._send(stream), self._receive(stream), self._probe())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fmqclient.producer import ordered_stream
+from fmqclient.producer.group_cuts import GroupCuts
 from fmqclient.producer.ordered_state import OrderedState, Role
 from fmqclient.producer.ordered_stream import SegmentStream
 from fmqclient.settings import ProducerSettings
@@ -30,7 +31,7 @@ async def test_closing_segment_is_not_dialled_again() -> None:
     clock = SimpleNamespace(uniform=lambda *_: 0.0, monotonic_ms=lambda: 0)
     unused: Any = None
     stream = SegmentStream(
-        unused, state, 1, unused, routes, clock, unused, unused, unused, unused, unused  # type: ignore[arg-type]
+        unused, state, 1, unused, routes, clock, unused, unused, unused, unused, unused, GroupCuts()  # type: ignore[arg-type]
     )  # fmt: skip
     running = asyncio.create_task(stream.run())
     try:
@@ -68,7 +69,7 @@ async def test_batch_due_between_two_looks_at_the_clock_is_sent(
     stream = SegmentStream(
         unused, state, 1, unused, unused,
         SimpleNamespace(monotonic_ms=lambda: next(reads)),
-        unused, settings, lambda: None, unused, unused,
+        unused, settings, lambda: None, unused, unused, GroupCuts(),
     )  # fmt: skip
     stream._window_bytes = 1000
     sent: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
     condition                                         why
     ------------------------------------------------  --------------------------------------------
     the operator does not keep it out (soft)          it would be switched off again at once
+    the sender reaches it (soft)                      the same
     its master answers, and takes writes              it can append
     two members or more, all in sync and linked       an ack needs all of them
     no disk limit                                     it can append
@@ -12,7 +13,7 @@
 
 Of the eligible groups the chain takes one that is not the closing segment's first, unless another
 sender is the reason to close: then a drained one, then the heaviest, then the first named.
-A group that is kept out is still used if no other can be: sends do not stop for a restart to come.
+A group that is kept out, or that the sender did not reach lately, is still used if no other can be.
 """
 
 from typing import Final
@@ -98,6 +99,12 @@ CONDITIONS: Final[tuple[Condition, ...]] = (
         "not kept out",
         lambda _chain, _group, view: not view.avoid,
         lambda _chain, _group, view: view.avoid,
+        soft=True,
+    ),
+    Condition(
+        "its sender reaches it",
+        lambda _chain, _group, view: not view.cut,
+        lambda _chain, _group, _view: "the sender does not reach it",
         soft=True,
     ),
     Condition(

@@ -54,6 +54,7 @@ class CloseReason(StrEnum):
     TROUBLE = "trouble"  # the group is silent, takes no writes, or lacks a member
     TAKEOVER = "takeover"  # a takeover reader serves the group
     JOURNAL = "journal"  # records are missing from the group's journal
+    UNREACHED = "unreached"  # the group is there, and its sender does not reach it
     REMOVAL = "removal"  # the group was taken out of the topic
     RESTORE = "restore"  # ZooKeeper had an older chain than the journals
     REQUEST = "request"  # planned: by a person, or because the operator keeps the group out
@@ -83,6 +84,7 @@ class GroupView:
     serves_reads: bool = False  # the broker that serves its reads is there: for people
     away: tuple[BrokerId, ...] = ()  # configured and not there at all: for people
     avoid: str = ""  # why the operator keeps the group out; "" = it does not. Used as a last resort
+    cut: bool = False  # the sender first in line does not reach it. Used as a last resort, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ def _another_eligible(case: Case) -> bool:
 
 def _another_free(case: Case) -> bool:
     last = last_segment(case).group
-    return any(group != last and not view_of(case, group).avoid for group in eligible(case))
+    views = {group: view_of(case, group) for group in eligible(case) if group != last}
+    return any(not view.avoid and not view.cut for view in views.values())
 
 
 def _group_left(case: Case) -> bool:
@@ -122,8 +123,8 @@ ANOTHER_ELIGIBLE: Final = Guard(
     lambda c: "no other group may take sends: " + obstacles(c),
 )
 ANOTHER_FREE: Final = Guard(
-    # Otherwise two groups that are kept out would send the topic back and forth.
-    "another group, which is not kept out, may take the next segment",
+    # Otherwise two groups that are kept out, or cut off, would send the topic back and forth.
+    "another group, which is not kept out or cut off, may take the next segment",
     _another_free,
     ANOTHER_ELIGIBLE.unmet,
 )
@@ -141,6 +142,11 @@ GROUP_LEFT: Final = Guard(
 KEPT_OUT: Final = Guard(
     "the group is kept out",
     lambda c: bool(view_of(c, last_segment(c).group).avoid),
+    "{group} takes the sends",
+)
+SENDER_CUT: Final = Guard(
+    "the sender does not reach the group",
+    lambda c: view_of(c, last_segment(c).group).cut,
     "{group} takes the sends",
 )
 READ_ONLY: Final = Guard(

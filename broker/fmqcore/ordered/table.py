@@ -94,6 +94,13 @@ _ROWS: Final[tuple[Row, ...]] = (
     _close(
         _R.TROUBLE, g.TROUBLE, g.ROOM, g.ANOTHER_ELIGIBLE, g.TROUBLE_LASTS, sentence="{trouble}"
     ),
+    _close(
+        _R.UNREACHED,
+        g.SENDER_CUT,
+        g.ROOM,
+        g.ANOTHER_FREE,
+        sentence="{sender} does not reach {group}",
+    ),
     Row(
         Duty.SEND,
         Phase.CLOSING,

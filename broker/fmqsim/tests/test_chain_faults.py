@@ -114,3 +114,8 @@ def test_links_of_another_group_are_cut(fault: str) -> None:
     _, lines = _played(fault)
     cut = re.compile(f"fired: {fault} .*->")
     assert any(cut.search(line) for line in lines), lines
+
+
+def test_sends_leave_a_group_that_the_sender_does_not_reach() -> None:
+    _, lines = _played("cut the sender from a group", seed=6)
+    assert any("does not reach g1" in line for line in lines), lines

@@ -85,14 +85,16 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("open", "batches", "sender_report")
+    __slots__ = ("open", "batches", "sender_report", "sender_links")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     SENDER_REPORT_FIELD_NUMBER: _ClassVar[int]
+    SENDER_LINKS_FIELD_NUMBER: _ClassVar[int]
     open: ProduceOpen
     batches: _containers.RepeatedCompositeFieldContainer[ProduceBatch]
     sender_report: SenderReport
-    def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., sender_report: _Optional[_Union[SenderReport, _Mapping]] = ...) -> None: ...
+    sender_links: SenderLinks
+    def __init__(self, open: _Optional[_Union[ProduceOpen, _Mapping]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., sender_report: _Optional[_Union[SenderReport, _Mapping]] = ..., sender_links: _Optional[_Union[SenderLinks, _Mapping]] = ...) -> None: ...
 
 class ProduceOpen(_message.Message):
     __slots__ = ("producer_id", "producer_epoch", "client", "topics", "attempt", "settle", "sender")
@@ -142,6 +144,12 @@ class SenderReport(_message.Message):
     chain_segment: int
     first_unacked: _containers.ScalarMap[int, int]
     def __init__(self, chain_segment: _Optional[int] = ..., first_unacked: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class SenderLinks(_message.Message):
+    __slots__ = ("cut_groups",)
+    CUT_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    cut_groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cut_groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
     __slots__ = ("correlation", "topic_id", "queue_id", "record_count", "attrs", "payload_crc", "base_sequence", "tag_mask", "deliver_at_ms", "ack", "timeout_ms", "payload", "chain_segment", "sender_epoch", "ordered_sequence")

@@ -44,6 +44,7 @@ LONG = NOW - 60_000
 REPORT = SenderReport("copier-1", 1, (3,))
 LACKS = {**ALL_WHOLE, G1: LACKING}
 ALL_KEPT_OUT = dict.fromkeys(ALL_WHOLE, replace(WHOLE, avoid="a broker is restarted"))
+CUT = replace(WHOLE, cut=True)
 MASTER: dict[str, Any] = {"group": G1, "serving": Serving.MASTER}
 READER: dict[str, Any] = {"group": G1, "serving": Serving.READER}
 
@@ -70,6 +71,16 @@ STEPS: list[tuple[str, Duty, Chain, dict[str, Any], Action]] = [
     ("group out", Duty.SEND, _out(OPEN), {"line": A, "groups": ALL_WHOLE}, Action.CLOSE),
     ("group kept out", Duty.SEND, OPEN,
      {"groups": {**ALL_WHOLE, G1: replace(WHOLE, avoid="g1 is restarted")}}, Action.CLOSE),
+    ("sender does not reach it", Duty.SEND, OPEN,
+     {"line": A, "groups": {**ALL_WHOLE, G1: CUT}}, Action.CLOSE),
+    ("sender reaches no group", Duty.SEND, OPEN,
+     {"line": A, "groups": dict.fromkeys(ALL_WHOLE, CUT)}, Action.WAIT),
+    ("sender does not reach it, the others kept out", Duty.SEND, OPEN,
+     {"line": A, "groups": {**ALL_KEPT_OUT, G1: CUT}}, Action.WAIT),
+    ("kept out, sender does not reach the others", Duty.SEND, OPEN,
+     {"line": A, "groups": {**dict.fromkeys(ALL_WHOLE, CUT), G1: ALL_KEPT_OUT[G1]}}, Action.WAIT),
+    ("first, sender reaches no group", Duty.SEND, EMPTY,
+     {"line": A, "groups": dict.fromkeys(ALL_WHOLE, CUT)}, Action.OPEN),
     ("all groups kept out", Duty.SEND, OPEN, {"line": A, "groups": ALL_KEPT_OUT}, Action.WAIT),
     ("member lost, the others kept out", Duty.SEND, OPEN,
      {"groups": {**ALL_KEPT_OUT, G1: LACKING}, "trouble_since_ms": LONG}, Action.CLOSE),

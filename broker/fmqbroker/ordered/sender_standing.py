@@ -95,7 +95,7 @@ class SenderStanding:
         self.report = SenderReport(self.id, report.chain_segment, numbers)
 
     def note_links(self, links: client_pb2.SenderLinks) -> None:
-        """Keep which groups of its chain the sender does not reach."""
+        """Keep which groups of the chain the sender does not reach."""
         known = {GroupName(name) for name in links.cut_groups}
         self.cut_groups = frozenset(known.intersection(g.group for g in self.chain.groups))
 

@@ -367,6 +367,8 @@ class Net:
         state = master.group.state.value
         if not epoch or state.epoch != epoch or not master.group.connected or not self.keeps_isr:
             return
+        if slave.me in state.isr and link.caught_up:
+            slave.journal.doubts.made_whole()
         wanted = state.isr | {slave.me} if link.caught_up else state.isr
         wanted = wanted if link.connected else wanted - {slave.me}
         if wanted != state.isr:

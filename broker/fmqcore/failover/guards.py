@@ -350,10 +350,11 @@ IN_ISR: Final = Guard(
     "{me} was not in sync: it must not claim, whoever is gone",
 )
 HAS_JOURNAL: Final = Guard(
-    "the journal is not empty",
-    lambda c: c.evidence.journal_epoch > 0,
-    "the journal of {me} is empty though it was in sync, so its disk was lost or replaced: it must "
-    "not claim, it has nothing to show",
+    # F20: the master may not know of the lost disk, or may be unable to change the in-sync set.
+    "the journal was not emptied since this broker was in sync",
+    lambda c: c.evidence.journal_epoch > 0 and not (c.evidence.unproven and c.evidence.may_lack),
+    "the disk of {me} was lost or replaced, and no master has filled it again to the end: it must "
+    "not claim, it may lack what was acknowledged",
 )
 SHOWS_ALL: Final = Guard(
     # C2: otherwise consumers start at 0, and their new progress outranks what they had before.

@@ -89,3 +89,37 @@ def test_two_lost_disks_of_three_wait_for_a_person() -> None:
         await stage.comes(lambda: stage.now_state.last_opened_epoch > 1, "a person has decided")
 
     play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 60_000})
+
+
+def test_slave_in_mid_refill_does_not_take_over_the_reads() -> None:
+    """F20: a master that is cut from ZooKeeper fills it, and cannot take it out of the set."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(200)
+        await stage.comes(lambda: stage.in_sync(SLAVE), "in sync")
+        await asyncio.sleep(3)
+        stage.ensemble.route(MASTER).cut()
+        await asyncio.sleep(0.3)
+        before, commit_end = _floors(stage, MASTER), stage.commit(MASTER).commit_end
+        stage.empty(SLAVE).let_go()
+
+        def partly_filled() -> bool:
+            process = stage.brokers[SLAVE].node.process
+            journal = stage.watcher.of(process).journal if process is not None else None
+            return journal is not None and bool(journal.epoch) and journal.end > commit_end // 10
+
+        while not partly_filled():
+            await asyncio.sleep(0.0005)
+        assert stage.journal(SLAVE).end < commit_end // 2
+        stage.cut(MASTER, SLAVE)
+        assert not await stage.until(lambda: stage.now_state.mode is not Mode.MASTER, 20)
+        assert stage.in_sync(SLAVE)
+        assert stage.journal(SLAVE).end < commit_end
+        stage.ensemble.route(MASTER).heal()
+        stage.heal(MASTER, SLAVE)
+        await stage.comes(lambda: stage.commit(MASTER).commit_end > commit_end, "sends go on")
+        for queue, (floor, _) in _floors(stage, MASTER).items():
+            assert floor >= before[queue][0], queue
+
+    sending = (replace(QUICK, burst=(20, 20), pause_s=(0.2, 0.2), size=(2000, 4000)),)
+    play(trouble, slaves=1, policy=AckPolicy(), sending=sending)

@@ -161,7 +161,8 @@ def _best(f: Facts) -> bool:
 
 
 def _may_show(f: Facts) -> bool:
-    return f.get("in_isr", True) and not f.get("emptied")
+    refilled = f.get("both") or (f.get("unproven") and f.get("unclean"))  # in part, perhaps
+    return bool(f.get("in_isr", True) and not f.get("emptied") and not refilled)
 
 
 def _has_what_it_showed(f: Facts) -> bool:
@@ -307,6 +308,7 @@ GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "
          "long", "unclaimed", "hollow", "gathering", "away")  # fmt: skip
 EMPTIED = ("session", "fresh", "record", "reader_heard", "t", "emptied", "reader_gone", "long",
            "sealed", "unclaimed", "both")  # fmt: skip
+REFILLED = ("session", "fresh", "checked", "emptied", "unproven", "unclean", "both")
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "again", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -349,6 +351,10 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING[:5], "stream", "master_gone", "emptied", "unproven", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
+    # An in-sync slave whose disk was lost, and which a master may not have filled to the end.
+    (Mode.MASTER, S, master_slave, (*REFILLED, "master_gone")),
+    (Mode.SLAVE_CONSUME, T, consume_slave, (*REFILLED, "reader_gone")),
+    (Mode.HANDOVER, T, hand_over_slave, (*REFILLED, "reader_gone", "master_gone")),
     # A state that is older than a journal, of this broker or of another member.
     (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),
     (Mode.SLAVE_CONSUME, M, consume_master,

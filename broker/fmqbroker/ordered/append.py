@@ -269,8 +269,8 @@ class OrderedAppend:
 
     # ---- out
     def is_durable(self, stored: Stored) -> bool:
-        """Return whether the batch lies on the disks of all configured members."""
-        end = self.ends.all_end()
+        """Return whether the batch lies on the disks of all configured members now."""
+        end = self.ends.present_end()
         return end is not None and stored.end <= end
 
     def obstacle(self, stored: Stored) -> str | None:

@@ -1,8 +1,9 @@
 """Up to where every configured member holds the journal, as its master knows it in its term.
 
-A member counts with the highest position that it reported durable in this term, also after its
-stream broke: in a term a slave only appends. It must have reached the term's start, so nothing that
-an earlier term acknowledged lies above. Grants play no part.
+A member counts with the position that it last reported durable in this term, also after its stream
+broke: in a term a slave only appends, so a lower report means that its disk was lost. It must have
+reached the term's start, so nothing that an earlier term acknowledged lies above. Grants play no
+part.
 
 Who may claim the reads counts as a member, too: a slave that was removed from the configuration
 gives a segment's end as a takeover reader until the in-sync set is without it. And who joins that
@@ -90,8 +91,7 @@ class MemberEnds:
             self._durable.clear()
             self._held = None
         for broker, view in self._links.links.items():
-            known = self._durable.get(broker, Position(0))
-            if view.epoch == term and view.durable_end > known:
+            if view.epoch == term:
                 self._durable[broker] = view.durable_end
 
     def durable_on(self, position: Position) -> frozenset[BrokerId]:
@@ -101,21 +101,26 @@ class MemberEnds:
         own = {self.me} if self._journal.durable_end >= position else set()
         return self.members & (slaves | own)
 
-    def all_end(self) -> Position | None:
-        """Return the position up to which every member holds the journal; None: not known.
+    def present_end(self) -> Position | None:
+        """Return the position up to which every member's disk holds the journal now (K14).
 
-        Not known while a member has not reached the start of this broker's own term. It never falls
-        in a term: records may be acknowledged up to it, and a member that is configured later lacks
-        them for a while.
+        None: a member has not reached the start of this broker's own term. It falls when a member
+        loses its disk, and when one is configured that lacks records.
         """
         if not self._term.held:
             return None
         self.note()
         ends = [self._durable.get(broker, Position(0)) for broker in self.members - {self.me}]
         end = min([self._journal.durable_end, *ends])
-        if end >= self._start:
-            self._held = end if self._held is None else max(self._held, end)
-        return self._held
+        if end < self._start:
+            return None
+        self._held = end if self._held is None else max(self._held, end)
+        return end
+
+    def all_end(self) -> Position | None:
+        """Return the highest `present_end` of the term: records may be acknowledged up to it."""
+        self.present_end()
+        return self._held if self._term.held else None
 
     def promised_end(self) -> Position:
         """Return the end below which records may have been acknowledged, by any term's master."""

@@ -80,6 +80,41 @@ async def test_new_member_is_awaited(bench: OrderedBench) -> None:
     assert len(line.take_due()) == 1
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["the same session", "a repeat"])
+async def test_member_that_lost_its_disk_does_not_count(bench: OrderedBench, again: bool) -> None:
+    """K14: it had the batch in this term, before the ack was given; one disk is left with it."""
+    bench.lease.set(Lease())
+    line = bench.line()
+    await line.take([ordered(11)])
+    await bench.all_durable()
+    assert line.take_due() == []
+    end = bench.journal.end
+    bench.reports(0)
+    bench.lease.set(Lease(1 << 60, 4, 4))
+    if again:
+        line = bench.line()
+        await line.take([ordered(11)])
+    assert line.take_due() == []
+    bench.reports(end)
+    assert len(line.take_due()) == 1
+    bench.reports(0)
+    assert bench.ends.all_end() == end, "a segment ends no lower than what was acknowledged"
+
+
+async def test_each_ack_of_a_turn_needs_all_disks(bench: OrderedBench) -> None:
+    """K14: the first batch is on the new disk again, the second one is not yet."""
+    line = bench.line()
+    await line.take([ordered(11)])
+    first_end = bench.journal.end
+    await line.take([ordered(12)])
+    bench.lease.set(Lease())
+    await bench.all_durable()
+    assert line.take_due() == []
+    bench.reports(first_end)
+    bench.lease.set(Lease(1 << 60, 4, 4))
+    assert len(line.take_due()) == 1
+
+
 async def test_position_of_an_earlier_term_does_not_count(bench: OrderedBench) -> None:
     line = bench.line()
     await line.take([ordered(11)])

@@ -73,6 +73,7 @@ SENTENCES: list[tuple[str, Chain, GroupView]] = [
     ("journal", OPEN, replace(WHOLE, ends=(9,))),
     ("removal", replace(OPEN, groups=(ChainGroup(G2), ChainGroup(GroupName("g3")))), WHOLE),
     ("request", OPEN, replace(WHOLE, avoid="g1-1 is restarted: image a -> b")),
+    ("unreached", OPEN, replace(WHOLE, cut=True)),
     ("takeover", OPEN, GroupView(reachable=True, read_only=True)),
     ("trouble", OPEN, GroupView()),
     ("trouble", OPEN, GroupView(reachable=True)),

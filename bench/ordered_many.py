@@ -23,7 +23,7 @@ from bench.ordered import Work, on_cluster
 from fmqclient.client import Client
 from fmqclient.producer.ordered import OrderedProducer
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import chain_to_json
+from fmqcore.zk.chain_json import chain_to_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 

@@ -24,7 +24,8 @@ import typer
 
 from fmqadapters.disk.files import FileDisk
 from fmqadapters.process.clock import SystemClock
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch.control import encode_offsets, encode_topic

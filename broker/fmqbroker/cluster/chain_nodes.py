@@ -23,7 +23,8 @@ from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.moments import stamped
 from fmqcore.ordered.senders import sender_of
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_to_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.sender_place import place_report_from_json

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from fmqbroker.consume.chain_reads import ChainWindows
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Found, Journal
 from fmqbroker.runtime.slices import Slices

@@ -26,10 +26,11 @@ import structlog
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.delivery import Puller
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.pacing import Pace
 from fmqbroker.consume.registry import GroupTable
+from fmqbroker.consume.session import Session
 from fmqbroker.consume.subscriptions import Subscriptions
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal

@@ -28,7 +28,8 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties, Step
-from fmqbroker.ordered.sender_standing import Senders, SenderStanding, WatchedNodes
+from fmqbroker.ordered.sender_standing import SenderStanding
+from fmqbroker.ordered.senders import Senders, WatchedNodes
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers

@@ -21,7 +21,8 @@ from fmqcli.common import (
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.errors import InvalidArgument
 from fmqcore.ordered.waits import read_waits
-from fmqcore.zk.chain import Chain, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain_json import chain_to_json
 
 app = typer.Typer(
     help="Ordered topics: the chain of segments, switch, release.", no_args_is_help=True

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from fmqclient.net.routes import STRANGE_MS
-from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch
+from fmqclient.producer.protocols import BufferSource
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import DeliveryUnknown, FmqError

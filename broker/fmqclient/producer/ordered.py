@@ -40,16 +40,9 @@ from fmqclient.producer.ordered_records import (
     result_of,
     role_of,
 )
-from fmqclient.producer.ordered_state import (
-    Acknowledged,
-    Action,
-    Batch,
-    Connect,
-    Failed,
-    OrderedState,
-    Report,
-)
+from fmqclient.producer.ordered_state import OrderedState
 from fmqclient.producer.ordered_stream import SegmentStream
+from fmqclient.producer.ordered_values import Acknowledged, Action, Batch, Connect, Failed, Report
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (

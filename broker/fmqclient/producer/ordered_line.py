@@ -20,7 +20,8 @@ from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, o
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
-from fmqclient.producer.ordered_state import OrderedState, Report
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
 from fmqcore.errors import (

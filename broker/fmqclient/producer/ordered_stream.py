@@ -19,7 +19,8 @@ from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.error_policy import RETRY_MS
 from fmqclient.producer.ordered_records import wire_batch
-from fmqclient.producer.ordered_state import Action, OrderedState
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import Action
 from fmqclient.producer.sender import MESSAGE_BYTES, PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS

@@ -22,9 +22,9 @@ from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, o
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
-from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch, resolve, resolve_unanswered
 from fmqclient.producer.error_policy import ErrorPolicy
+from fmqclient.producer.protocols import BufferSource
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PRODUCER_EPOCH

@@ -16,7 +16,8 @@ from fmqclient.tests.test_session_replies import batch, piece, replied
 from fmqcore.batch.columns import encode
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment
+from fmqcore.zk.chain_json import chain_to_json
 from fmqproto.v1 import admin_pb2, client_pb2
 
 G1 = GroupName("g1")

@@ -8,7 +8,7 @@ import pytest
 
 import fmqclient
 from fmqclient.producer.ordered_records import OrderedResult, error_of_cut
-from fmqclient.producer.ordered_state import Batch
+from fmqclient.producer.ordered_values import Batch
 from fmqclient.tests.double import until
 from fmqclient.tests.ordered_double import OrderedDouble, ordered_cluster
 from fmqcore.errors import (

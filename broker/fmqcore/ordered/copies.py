@@ -20,7 +20,8 @@ from fmqcore.ordered.invariants import require_sound
 from fmqcore.ordered.subscriptions import first_number, newest_number
 from fmqcore.ordered.transitions import close
 from fmqcore.properties import MAX_BYTES, Properties
-from fmqcore.zk.chain import Chain, PerSubscription, chain_from_json, chain_to_json, sorted_pairs
+from fmqcore.zk.chain import Chain, PerSubscription, sorted_pairs
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 
 CHAIN_COPY: Final = "chain"
 """Name of the property that holds a copy; no topic property may have it."""

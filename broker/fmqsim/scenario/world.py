@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from e2e.history.client_events import (
     Committed,
     Delivered,
@@ -30,7 +28,6 @@ from e2e.traffic.ordered import read_in_order, send_in_order
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic
 from fmqbroker.journal.journal import Journal
-from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission
 from fmqcore.zk import layout as paths
 from fmqcore.zk.chain import Chain, Segment
@@ -40,7 +37,7 @@ from fmqport.coordination import Coordination
 from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
-from fmqsim.engine.node import Process, current
+from fmqsim.engine.node import Process
 from fmqsim.faults.schedule import Trouble
 from fmqsim.report.broker_watch import Insight, Watcher
 from fmqsim.scenario import side_topic as side
@@ -51,6 +48,7 @@ from fmqsim.scenario.operator_stand_in import NAME, Operator
 from fmqsim.scenario.person import Person
 from fmqsim.scenario.scene import CLUSTER, Scene, setup_at
 from fmqsim.scenario.watched_ensemble import WatchedEnsemble
+from fmqsim.scenario.world_log import LogCapture
 
 _POLL_S: Final = 0.05
 START_S: Final = 30.0
@@ -111,7 +109,7 @@ class World:
     # ---- the run
     async def run(self) -> None:
         """Run from start to end."""
-        with _Logging(self):
+        with LogCapture(self):
             looking = asyncio.create_task(self._look())
             try:
                 await self._begin()
@@ -377,73 +375,3 @@ class World:
         host = self.brokers[process.node.name]
         ends = (int(journal.journal_start), int(journal.end), int(journal.durable_end))
         self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
-
-
-_DAMAGE: Final = frozenset(
-    {
-        "journal_checkpoint_unreadable",
-        "journal_resume_file_unreadable",
-        "takeover_journal_unreadable",
-        "takeover_record_unreadable",
-        "node_malformed",
-        "state_vanished",
-        "name_taken",
-    }
-)
-"""Log events that no broker may emit, unless its disk was damaged."""
-
-
-class _Logging:
-    """Adds broker logs to the trace; a complaint about damage that was not done is a problem."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._loop = world.loop
-        self._before: dict[str, Any] = {}
-
-    def __enter__(self) -> None:
-        self._before = structlog.get_config()
-        structlog.configure(
-            processors=[self._take],
-            wrapper_class=structlog.make_filtering_bound_logger(0),  # all, whoever was quiet before
-            logger_factory=structlog.ReturnLoggerFactory(),
-            cache_logger_on_first_use=False,
-        )
-
-    def __exit__(self, *_: object) -> None:
-        structlog.configure(**self._before)
-
-    def _take(self, _logger: Any, method: str, event: Any) -> Any:
-        process = current.get()
-        if process is None or process.alive:
-            error = event.pop("exc_info", None)
-            fields = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-            self._loop.note(f"{process} {method} {event['event']} {fields}")
-            if isinstance(error, BaseException) and not isinstance(error, FmqError):
-                self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
-            if event["event"] == "chain_segment_sealed" and process is not None:
-                self._world.chains.sealed(process.node.name)
-            if event["event"] == "slave_refused":
-                self._world.person.refused(str(event["slave"]), str(event["reason"]))
-            if event["event"] == "chain_end_not_reached" and "accept" in event["reason"]:
-                self._world.person.loses(str(event["topic"]), int(event["segment"]))
-            if (
-                event["event"] == "part"
-                and "begin-again" in event["reason"]
-                and process is not None
-            ):
-                group = self._world.brokers[process.node.name].group
-                self._world.person.waits(group, int(event["epoch"]))
-            if process is not None and self._is_damage(event):
-                host = self._world.brokers.get(process.node.name)
-                if host is not None and not host.storage.hurt:
-                    problem = (
-                        f"{process} complains, and no disk was hurt: {event['event']} {fields}"
-                    )
-                    self._loop.problems.append(problem)
-        raise structlog.DropEvent
-
-    @staticmethod
-    def _is_damage(event: Any) -> bool:
-        rebuilt = event["event"] == "journal_index_rebuilt"
-        return event["event"] in _DAMAGE or (rebuilt and event.get("reason") != "it is missing")

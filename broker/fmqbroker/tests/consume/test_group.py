@@ -4,8 +4,9 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.service import FetchService
+from fmqbroker.consume.session import Session
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.tests.consume_harness import HandClock, until
 from fmqcore.consume.delivery_policy import Removal

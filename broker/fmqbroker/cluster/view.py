@@ -12,14 +12,15 @@ from typing import Final
 
 import structlog
 
+from fmqbroker.cluster.routes import group_route, topic_route
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
-from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId
+from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, TopicId
 from fmqcore.names import is_name, require_name
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
-from fmqcore.zk.group_state import GroupState, Mode, state_from_json
+from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
 from fmqcore.zk.topic_numbers import TopicNumbers, numbers_from_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
@@ -261,31 +262,11 @@ class ClusterView:
             if topic := self.topics.get(name):
                 reply.topics.append(topic_route(topic))
             await slices.step()
-        reply.groups.extend(self._group_route(group) for group in sorted(self.configs))
+        for group, config in sorted(self.configs.items()):
+            state = self.states.get(group, GroupState())
+            live = self.live.get(group, frozenset())
+            reply.groups.append(group_route(group, config, state, live))
         return reply
-
-    def _group_route(self, group: GroupName) -> client_pb2.GroupRoute:
-        config = self.configs[group]
-        state = self.states.get(group, GroupState())
-        live = self.live.get(group, frozenset())
-        master = state.master or config.master
-        return client_pb2.GroupRoute(
-            group=group,
-            epoch=state.epoch,
-            mode=state.mode.value,
-            brokers=[
-                client_pb2.BrokerRoute(
-                    id=member.id,
-                    address=member.address,
-                    zone=member.zone,
-                    role=(Role.MASTER if member.id == master else Role.SLAVE).value,
-                    permission=granted(state, member.id) & member.permission,
-                    in_sync=member.id == master or member.id in state.isr,
-                    live=member.id in live,
-                )
-                for member in config.members
-            ],
-        )
 
     # ---- topics
     async def create_topic(
@@ -438,33 +419,3 @@ class ClusterView:
         if not any(g.weight > 0 for g in chosen):
             raise InvalidArgument("at least one group needs a weight above 0, to take messages")
         return chosen
-
-
-def granted(state: GroupState, broker: BrokerId) -> Permission:
-    """Return what the group's state lets a broker serve, before its configured permission."""
-    match state.mode:
-        case Mode.MASTER:
-            return Permission.FULL if broker == state.master else Permission.NONE
-        case Mode.SLAVE_CONSUME:
-            return Permission.READ if broker == state.reader else Permission.NONE
-        case Mode.HANDOVER | Mode.NEW:
-            return Permission.NONE
-
-
-def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
-    """Return a topic in wire form."""
-    return client_pb2.TopicRoute(
-        name=topic.name,
-        id=topic.id,
-        groups=[
-            client_pb2.TopicGroup(
-                group=g.group,
-                weight=g.weight,
-                queues=g.queues,
-                properties=dict(g.properties.shared().texts),
-            )
-            for g in topic.groups
-        ],
-        properties=dict(topic.properties.shared().texts),
-        ordered=topic.ordered,
-    )

@@ -23,7 +23,7 @@ from fmqcore.errors import FmqError, InvalidArgument, Malformed
 from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_of_snap
-from fmqcore.journal.state import snap_tables
+from fmqcore.journal.snap_payload import snap_tables
 from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
 from fmqspark.source.access import open_bytes

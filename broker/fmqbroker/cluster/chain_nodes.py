@@ -130,7 +130,9 @@ class ChainNodes:
                 return before
             with contextlib.suppress(BadVersion):
                 return (await self.write(stored, after)).value
-        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+        raise Unavailable(
+            f"the chain of topic {topic.name} is changed by others at each try: try again"
+        )
 
     async def write(self, before: Versioned[Chain], after: Chain) -> Versioned[Chain]:
         """Write `after` in the place of `before`, with its moments, and return what is stored.

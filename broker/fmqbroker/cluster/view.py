@@ -218,7 +218,7 @@ class ClusterView:
                 await self._try(self._read_topic, new)
 
     async def _try(self, read: Callable[[str], Awaitable[None]], name: str) -> None:
-        """Read one node, so that one which does not decode does not hide those behind it."""
+        """Read one node; one that does not decode is logged, and the next ones are still read."""
         try:
             await read(name)
         except Malformed as error:
@@ -293,7 +293,7 @@ class ClusterView:
             try:
                 await self._coordination.create(node, topic_to_json(topic))
             except NodeExists:
-                pass  # somebody was quicker: as if it had been there
+                pass  # another client created it first: handled as one that existed
             except NoNode:
                 raise Unavailable(
                     f"topic {name!r} was not created: {topics} is gone from ZooKeeper; try again"
@@ -342,7 +342,7 @@ class ClusterView:
         return topic
 
     async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
-        """Return those of these numbers that were given to topics and no topic has any more.
+        """Return the topic ids in `ids` that belonged to topics which no longer exist.
 
         Reads ZooKeeper, synced, unless the view knows all of them. Raises `Unavailable`, and
         `Malformed` if a topic does not decode: it may have one of these numbers.

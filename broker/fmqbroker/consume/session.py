@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 _MOST_REFUSED: Final = 1000
-"""Refused ranges of one queue that are kept one by one; above that, what they span counts as one.
+"""Maximum ranges of one queue in `Session.uncounted`; above it, they are merged into one.
 
-Looked through in one turn of the event loop.
+`all_acks_count` checks them in one turn of the event loop.
 """
 
 
@@ -43,18 +43,19 @@ class Session:
         self.revoked: list[Move] = []
         self._reported: dict[int, int] = {}  # the queues that it takes for its own -> generation
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
-        self.tokens: list[int] = []  # to be answered: stored
+        self.tokens: list[int] = []  # commit tokens to answer now: their acks are stored
         self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
         self.accepts_omitted_batch = False  # it knows deliveries without a batch
-        self.open_tokens = 0  # asked and not answered
-        self.unstorable = False  # it acked what is not here
-        # Acks for which there was no room, by (queue, generation): they do not count yet.
+        self.open_tokens = 0  # writes of progress that a token, or the leaving session, waits for
+        self.unstorable = False  # it acked records that this broker does not have
+        # Acked ranges that do not count yet, by (queue, generation): there was no room for them.
         self.uncounted: dict[tuple[int, int], RangeSet] = {}
-        self.asked_token = 0  # not to be answered before all of them count
+        # The commit token to answer once no ack is uncounted (`ConsumerGroup.all_acks_count`).
+        self.waiting_token = 0
         self.heartbeat = False
         self.leaving = False
-        self.over = False  # but for its last words
-        self.gone = False
+        self.over = False  # only its last message may still be sent
+        self.gone = False  # its stream has ended
         self.error: FmqError | None = None  # sent before the stream ends
         self.sent_ms = now_ms
         self.received_ms = now_ms
@@ -68,7 +69,7 @@ class Session:
             self.tear()
 
     def refuse(self, queue: int, generation: int, first: Offset, end: Offset) -> None:
-        """Note that there was no room for an ack: no token is answered before it counts."""
+        """Note an ack for which there was no room: no commit token is answered until it counts."""
         refused = self.uncounted.setdefault((queue, generation), RangeSet())
         if first < end:
             refused.add(first, end)

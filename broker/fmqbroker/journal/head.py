@@ -126,7 +126,7 @@ class Head:
         if kind == BatchType.DATA:
             base_offset = self.state.next_offsets.get((topic_id, queue_id), base_offset)
             if not record_count:
-                raise Malformed("a DATA batch needs records")
+                raise Malformed("a DATA batch must have at least one record")
         elif kind == BatchType.EPOCH:
             epoch = decode_epoch(payload).epoch
             assert epoch > self.epoch, "a term is opened once, and terms rise"  # F2
@@ -318,7 +318,7 @@ class Head:
             self._last_ms = headers[-1].store_ms
 
     def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
-        """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that.
+        """Return the broker's own snapshot if the leading SNAP equals it, to skip decoding.
 
         It is built once for `unpacking` and `append_replica`: while the end is the same, so is the
         state.

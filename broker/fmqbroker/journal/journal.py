@@ -254,7 +254,7 @@ class Journal:
         return await in_turns(self._head.unpacking(data))
 
     def follow(self) -> None:
-        """Note that appends come from a master from here on."""
+        """Note that batches are appended from a master from now on."""
         self._parts.store.space.follows = True
 
     async def wait_durable(self, position: Position) -> None:

@@ -17,7 +17,7 @@ from fmqport.clock import Clock
 
 
 class TopicFigures(NamedTuple):
-    """One ordered topic."""
+    """Figures of one ordered topic."""
 
     topic: str
     figures: Figures

@@ -73,7 +73,7 @@ _EVENTS: Final[Mapping[Action, str]] = {
 
 @dataclass(slots=True)
 class _Memory:
-    """What this broker noted of one topic. Monotonic milliseconds."""
+    """Notes of this coordinator on one topic; times are monotonic milliseconds."""
 
     trouble: tuple[int, int] | None = None  # (segment, since when its group is silent or lacks one)
     closing: tuple[int, int] | None = None  # (segment, since when it is seen to close)

@@ -57,7 +57,7 @@ class SenderStanding:
         self.report = SenderReport(self.id, report.chain_segment, numbers)
 
     def adopt(self, chain: Chain, places: tuple[str, ...]) -> None:
-        """Note chain and line as they were read, and how this sender stands by them."""
+        """Update the sender's standing from the chain and the line of places just read."""
         self.chain, self.places = chain, places
         self.line = line_of(places, chain.sender.id)
         if chain.sender.id == self.id:

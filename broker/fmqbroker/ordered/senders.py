@@ -72,7 +72,7 @@ class WatchedNodes:
                 self._stops[path] = self._coordination.watch(path, self._changed)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches."""
         self.watch(())
 
 
@@ -210,11 +210,11 @@ class Senders:
             stops.callback(watched.close)
             while True:
                 seen = changes.count
-                pause_s = None if await self._look(sender, watched) else _RETRY_S
+                pause_s = None if await self._update_standing(sender, watched) else _RETRY_S
                 if changes.count == seen:
                     await wait_any(changes, timeout_s=pause_s)
 
-    async def _look(self, sender: SenderStanding, watched: WatchedNodes) -> bool:
+    async def _update_standing(self, sender: SenderStanding, watched: WatchedNodes) -> bool:
         """Read the line once; return False if ZooKeeper gave no answer."""
         name = sender.topic.name
         try:
@@ -234,7 +234,12 @@ class Senders:
             node = layout.senders_node(self._cluster, name)
             watched.watch([f"{node}/{place}" for place in sender.places_to_watch()])
         if sender.standing is not old:
-            _log.info("sender_stands", topic=name, sender=sender.id, standing=sender.standing.value)
+            _log.info(
+                "sender_standing_changed",
+                topic=name,
+                sender=sender.id,
+                standing=sender.standing.value,
+            )
             self.has_moved(sender.topic.id)
         sender.moved.notify()
         return True

@@ -33,7 +33,7 @@ Topic = Annotated[str, typer.Argument(help="the ordered topic")]
 
 @app.command()
 def status(
-    topic: Annotated[str, typer.Argument(help="left out: every ordered topic")] = "",
+    topic: Annotated[str, typer.Argument(help="the ordered topic; left out: all")] = "",
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -54,9 +54,12 @@ def status(
 def switch(
     topic: Topic,
     off: Annotated[
-        str, typer.Option("--off", metavar="GROUP", help="only if its sends go to this group")
+        str,
+        typer.Option("--off", metavar="GROUP", help="switch only if sends go to this group now"),
     ] = "",
-    reason: Annotated[str, typer.Option("--reason", help="for those who read the status")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="why, as `fmq ordered status` shows it")
+    ] = "",
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -84,9 +87,11 @@ def release(
     segment: Annotated[int, typer.Argument(min=1, help="the segment whose end is unknown")],
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="even if acknowledged messages are lost by it"),
+        typer.Option(
+            "--accept-loss", help="release the segment even if acknowledged messages are lost"
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:

@@ -50,24 +50,35 @@ def replay(
         Path, typer.Argument(metavar="FOLDER", parser=folder, help="the archive's folder")
     ],
     topic: Annotated[str, typer.Option(help="the archived topic")],
-    to: Annotated[str, typer.Option(help="the topic to send to; left out: of the same name")] = "",
+    to: Annotated[
+        str, typer.Option(help="the topic to send to; left out: the one of the same name")
+    ] = "",
     group: Annotated[
-        str | None, typer.Option(help="of which group, if the archive holds several")
+        str | None,
+        typer.Option(help="replay the journal of this group, if the archive holds several"),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="the progress to go on with; left out: one for each target topic")
+        str,
+        typer.Option(help="name of the progress to continue; left out: one for each target topic"),
     ] = "",
     same_queue: Annotated[
-        bool, typer.Option("--same-queue", help="to the queue it came from, not by its key")
+        bool,
+        typer.Option(
+            "--same-queue", help="send each message to the queue it came from, not by its key"
+        ),
     ] = False,
     skip_lost: Annotated[
         bool,
-        typer.Option("--skip-lost", help="go on behind what retention deleted unarchived"),
+        typer.Option(
+            "--skip-lost",
+            help="continue behind messages that retention deleted unarchived",
+        ),
     ] = False,
     skip_missing: Annotated[
         bool,
         typer.Option(
-            "--skip-missing", help="go on behind what is not archived yet; it comes out of order"
+            "--skip-missing",
+            help="continue behind messages not archived yet; they come later, out of order",
         ),
     ] = False,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",

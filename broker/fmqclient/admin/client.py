@@ -200,7 +200,7 @@ class Admin:
     async def _rows(
         self, name: GroupName, topic: str, group: str, *, with_deleted: bool = False
     ) -> tuple[list[admin_pb2.QueueOffsets], str]:
-        """Return one broker group's rows, and why it withholds records, if that may last.
+        """Return one broker group's rows, and the lasting reason why it withholds records.
 
         Page by page: a broker has other work in between.
         """
@@ -308,11 +308,11 @@ class Admin:
             try:
                 reply: admin_pb2.SeekReply = await self._calls.ask_reader(name, SEEK, request)
             except StaleAssignment as stale:
-                reason = str(stale)  # also if an earlier try of ours was heard after all
+                reason = str(stale)  # also if an earlier try was received after all
             else:
                 return reply
             await backoff.wait()
-        raise Unavailable(f"another client keeps moving it: {reason}")
+        raise Unavailable(f"another client moves the consumer group at each try: {reason}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Delete a consumer group's progress; return in how many queues. Raises `NotFound`.

@@ -136,13 +136,15 @@ class OrderedAdmin:
     async def release(
         self, topic: str, segment: int, *, accept_loss: bool = False
     ) -> OrderedTopicStatus:
-        """End a segment whose end is unknown where the members that are left end it.
+        """End a segment of unknown end at the highest end that its remaining members have.
 
         Raises `InvalidArgument`, also if acknowledged records would be in no segment then, unless
         `accept_loss`; `Unavailable` if no broker serves the reads of the segment's group.
         """
         if not isinstance(segment, int) or not 0 <= segment < 2**63:
-            raise InvalidArgument(f"segment={segment!r} must be a number that the chain has")
+            raise InvalidArgument(
+                f"segment={segment!r} must be the number of a segment, 0 or above"
+            )
         (now,) = await self._named(topic)
         found = now.chain.segment(segment)
         request = admin_pb2.OrderedReleaseRequest(

@@ -116,7 +116,7 @@ class Accumulator:
         if not buffer.ready:
             self.senders[buffer.group].offer(buffer)
 
-    def unplaced(self, topic: Topic, record: Record) -> None:
+    def hold_unplaced(self, topic: Topic, record: Record) -> None:
         """Keep a record until its topic's routes are known, or refuse it if no group takes it."""
         if topic.config is None:
             topic.unrouted.append((record, None, None))
@@ -332,7 +332,7 @@ class Accumulator:
 
 
 def _share_outcome(batch: PendingBatch, other: PendingBatch) -> bool:
-    """Whether records of both may be in one batch: an error at its deadline fits all of them."""
+    """Whether records of both may share a batch: the same error fits all at its deadline."""
     near = abs(batch.deadline_ms - other.deadline_ms) <= _BATCH_AGE_MS
     return near and batch.doubtful is other.doubtful
 

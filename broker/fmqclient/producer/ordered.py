@@ -114,7 +114,7 @@ class OrderedProducer(MustBeClosed):
             await self._main.open(self._run(config.id), self._ready)
         except BaseException:
             self._end = self._end or Unavailable(
-                "this ordered producer was given up before it got the role: make another one"
+                "this ordered producer was closed before it got the role: create another one"
             )
             self._fail_rest()
             raise
@@ -150,12 +150,12 @@ class OrderedProducer(MustBeClosed):
     async def _run(self, topic_id: int) -> None:
         self._line = Line(
             self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes,
-            self._clock, self._watch, self._learn,
+            self._clock, self._watch, self._apply_state,
         )  # fmt: skip
         self._stream = SegmentStream(
             lambda: self._opening(topic_id, self._line.sender_id if self._line else ""),
             self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
-            self._settings, self._buffer.cut, self._apply, self._learn_of_stream,
+            self._settings, self._buffer.cut, self._apply, self._apply_stream_state,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             for work in (self._line.run(), self._stream.run(), self._tick()):
@@ -261,7 +261,7 @@ class OrderedProducer(MustBeClosed):
         """Number of records without an outcome yet."""
         return self._buffer.records
 
-    def _learn(self, news: client_pb2.SenderState) -> None:
+    def _apply_state(self, news: client_pb2.SenderState) -> None:
         state, epoch = self._state, self._state.epoch
         actions = state.apply_role(role_of(news))
         if state.epoch != epoch:
@@ -274,7 +274,7 @@ class OrderedProducer(MustBeClosed):
             if self._on_active is not None:
                 self._loop.call_soon(self._on_active)  # its errors are the program's
 
-    def _learn_of_stream(self, news: client_pb2.SenderState) -> None:
+    def _apply_stream_state(self, news: client_pb2.SenderState) -> None:
         """The master of the segment knows of the same role, but is owed no report."""
         if self._state.epoch == news.sender_epoch:
             self._apply(self._state.apply_role(role_of(news), in_line=False))
@@ -402,7 +402,7 @@ class OrderedProducer(MustBeClosed):
         assert self._stream is not None
         most = min(_MAX_RECORD, self._stream.max_batch_bytes)
         if size > most:
-            raise TooLarge(f"a record of {size} bytes, at most {most}: store it elsewhere")
+            raise TooLarge(f"a record has {size} bytes, at most {most} are allowed")
         self._buffer.require_room(size)
 
     def _put(self, queue: int, record: Record, size: int) -> None:

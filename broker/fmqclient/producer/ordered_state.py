@@ -389,5 +389,5 @@ class OrderedState:
 def per_queue(values: Mapping[int, int]) -> PerQueue:
     """Return the values of queues 0 to n; raise `Malformed` if one lacks."""
     if sorted(values) != list(range(len(values))):
-        raise Malformed(f"queues {sorted(values)} do not count from 0")
+        raise Malformed(f"queues {sorted(values)} are not numbered from 0 without a gap")
     return tuple(values[queue] for queue in range(len(values)))

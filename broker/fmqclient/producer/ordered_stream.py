@@ -85,7 +85,7 @@ class SegmentStream:
         self._moved.set()
 
     def wake(self) -> None:
-        """Send what may leave by now."""
+        """Send the batches that may leave now."""
         self._work.set()
 
     def hurry(self) -> None:
@@ -253,7 +253,8 @@ class SegmentStream:
     async def _probe(self) -> None:
         """Ask a silent broker whether it lives; leave it if it is dead."""
         while True:
-            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
+            # Time in which this loop was blocked does not count as silence of the broker.
+            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)
             if not self._state.in_flight:
                 self._heard_ms = self._clock.monotonic_ms()
                 continue

@@ -12,7 +12,7 @@ from fmqcore.zk.chain import PerQueue
 
 
 class Content(Protocol):
-    """What a batch holds, opaque here."""
+    """A batch's records, opaque to the state."""
 
     @property
     def count(self) -> int:
@@ -31,7 +31,7 @@ class Content(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one queue, as first cut."""
+    """Consecutive records of one queue; never divided differently after the first send."""
 
     queue: int
     sequence: int  # of the first record
@@ -74,7 +74,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A batch is stored."""
+    """Report that a batch is stored."""
 
     batch: Batch
     group: GroupName
@@ -84,7 +84,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It is over: fail everything, leave all streams. `batch`: the one that was refused."""
+    """Fail all records and leave all streams, for good. `batch`: the refused one, if any."""
 
     error: FmqError
     batch: Batch | None = None
@@ -95,7 +95,7 @@ Action = Report | Connect | Acknowledged | Failed
 
 @dataclass(slots=True)
 class QueueState:
-    """One queue."""
+    """One queue of an ordered producer: its batches without an ack, and how far it is sent."""
 
     unacked: int  # the lowest sequence without an ack
     batches: deque[Batch] = field(default_factory=deque)  # L11

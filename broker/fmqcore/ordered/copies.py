@@ -48,9 +48,9 @@ class ChainCopy(NamedTuple):
             unpacker = zlib.decompressobj()
             raw = unpacker.decompress(base64.b64decode(self.packed), _MAX_JSON_BYTES)
             if unpacker.unconsumed_tail or not unpacker.eof:
-                raise ValueError(f"more than {_MAX_JSON_BYTES} bytes, or cut off")
+                raise ValueError(f"more than {_MAX_JSON_BYTES} bytes, or truncated")
         except (ValueError, binascii.Error, zlib.error) as error:
-            raise Malformed(f"a chain's copy does not unpack: {error}") from error
+            raise Malformed(f"a chain's copy does not decompress: {error}") from error
         return chain_from_json(raw)
 
 

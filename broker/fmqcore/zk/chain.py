@@ -71,7 +71,7 @@ class Segment:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end is given, or declared unknown: it takes no more records."""
+        """Whether the segment has ended, at a known or an unknown end: it takes no more records."""
         return self.end is not None or self.end_unknown
 
     @property

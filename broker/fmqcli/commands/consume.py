@@ -51,6 +51,15 @@ _COMMIT_S = 1.0
 _UNKNOWN_TIMEOUT_S = 30.0
 """How long the same reason may keep a read from its end: a failover takes seconds."""
 
+_ExitAtEnd = Annotated[
+    bool,
+    typer.Option(
+        "--exit-at-end",
+        "-e",
+        help="stop at the end as of the start; exit status 69: it was not reached",
+    ),
+]
+
 
 def consume(
     topic: Annotated[str, typer.Argument(help="the topic")],
@@ -61,15 +70,13 @@ def consume(
     start: Annotated[
         str,
         typer.Option(
-            "--from",
-            help="where a group without stored offsets starts: earliest, latest, or a time",
+            "--from", help="start of a group without offsets: earliest, latest, or a time"
         ),
     ] = "earliest",
     format: Annotated[
         str,
         typer.Option(
-            "--format",
-            help="the format of a line: %t %g %q %o %k %v %T %I %h %a %c %K %V, see above",
+            "--format", help="line format: %t %g %q %o %k %v %T %I %h %a %c %K %V, see above"
         ),
     ] = DEFAULT,
     count: Annotated[
@@ -79,19 +86,10 @@ def consume(
     timeout: Annotated[
         float, typer.Option(min=0, help="seconds without a message after which to stop; 0 = never")
     ] = 0,
-    exit_at_end: Annotated[
-        bool,
-        typer.Option(
-            "--exit-at-end",
-            "-e",
-            help="stop at the end as of the start; exit status 69: it was not reached",
-        ),
-    ] = False,
+    exit_at_end: _ExitAtEnd = False,
     ack: Annotated[
         bool,
-        typer.Option(
-            help="with --group: acknowledge printed messages; else they are delivered again"
-        ),
+        typer.Option(help="with --group: acknowledge printed messages; else they come again"),
     ] = True,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,

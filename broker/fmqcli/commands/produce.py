@@ -63,9 +63,7 @@ def produce(
     header: _Header = None,
     tag: Annotated[str | None, typer.Option(help="the tag of every message")] = None,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
-    rate: Annotated[
-        float, typer.Option(min=0, help="maximum messages per second; 0 = no limit")
-    ] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="messages per second; 0 = no limit")] = 0,
     count: Annotated[
         int,
         typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
@@ -75,9 +73,7 @@ def produce(
     queue: Annotated[int | None, typer.Option(min=0, help="send to this queue only")] = None,
     linger_ms: Annotated[
         float,
-        typer.Option(
-            min=0, max=1_000_000, help="milliseconds for which messages are gathered into a batch"
-        ),
+        typer.Option(min=0, max=1_000_000, help="milliseconds to gather messages for a batch"),
     ] = 0,
     ordered: Annotated[
         bool, typer.Option("--ordered", help="send to an ordered topic, as its one active sender")

@@ -63,23 +63,15 @@ def replay(
     ] = "",
     same_queue: Annotated[
         bool,
-        typer.Option(
-            "--same-queue", help="send each message to the queue it came from, not by its key"
-        ),
+        typer.Option("--same-queue", help="to the queue that each message came from, not by key"),
     ] = False,
     skip_lost: Annotated[
         bool,
-        typer.Option(
-            "--skip-lost",
-            help="continue behind messages that retention deleted unarchived",
-        ),
+        typer.Option("--skip-lost", help="skip messages that retention deleted unarchived"),
     ] = False,
     skip_missing: Annotated[
         bool,
-        typer.Option(
-            "--skip-missing",
-            help="continue behind messages not archived yet; they come later, out of order",
-        ),
+        typer.Option("--skip-missing", help="skip messages not archived yet; they come later"),
     ] = False,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
     brokers: Brokers = BROKERS,

@@ -175,7 +175,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:
-    """Return place and header CRC of the batch behind a journal's first one, if it is there."""
+    """Return place and header CRC of a journal's second batch; None if there is none."""
     if first.position or first.end + HEADER_LEN > until:
         return None
     try:

@@ -44,11 +44,13 @@ _COLUMNS = {
 def main(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="cells whose name begins so, e.g. fsync+sync/1024/1; may be repeated"),
+        typer.Option(
+            help="run only cells whose name begins so, e.g. fsync+sync/1024/1; may be repeated"
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option(help="one short run a cell instead of three")] = False,
-    seconds: Annotated[float, typer.Option(help="length of one run")] = 5.0,
-    out: Annotated[Path, typer.Option(help="where the rows go")] = Path("build/bench.json"),
+    seconds: Annotated[float, typer.Option(help="seconds of one run")] = 5.0,
+    out: Annotated[Path, typer.Option(help="file for the rows")] = Path("build/bench.json"),
     names: Annotated[bool, typer.Option("--list", help="only list the cells")] = False,
 ) -> None:
     """Measure one-by-one sends with 128 outstanding on a cluster on this machine."""

@@ -26,7 +26,7 @@ POLICIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination."""
+    """One combination of settings to measure."""
 
     topics: int
     size_bytes: int
@@ -103,7 +103,7 @@ def median_run(runs: Sequence[Run]) -> Run:
 
 
 def median_cpu(runs: Sequence[Cpu]) -> Cpu:
-    """Each process's median."""
+    """Return each process's median share of a core."""
     return Cpu(
         median_low(run.client_cpu_us for run in runs),
         median_low(run.master_cpu_us for run in runs),

@@ -42,23 +42,25 @@ app = typer.Typer(help=__doc__)
 
 @app.command()
 def rate(
-    seconds: Annotated[float, typer.Option(help="of each turn")] = 5.0,
-    turns: Annotated[int, typer.Option(help="of each kind")] = 5,
+    seconds: Annotated[float, typer.Option(help="seconds of each turn")] = 5.0,
+    turns: Annotated[int, typer.Option(help="number of turns of each kind")] = 5,
 ) -> None:
     """Compare the rates of ordered and ordinary sends, in turns."""
     asyncio.run(_with_topics(lambda _, client: _rates(client, seconds, turns)))
 
 
 @app.command()
-def pauses(tries: Annotated[int, typer.Option(help="of each kind")] = 10) -> None:
+def pauses(
+    tries: Annotated[int, typer.Option(help="number of switches of each kind")] = 10,
+) -> None:
     """Measure the longest time without an ack around a switch."""
     asyncio.run(_with_topics(lambda cluster, client: _pauses(cluster, client, tries)))
 
 
 @app.command()
 def single(
-    seconds: Annotated[float, typer.Option(help="of each turn")] = 3.0,
-    turns: Annotated[int, typer.Option(help="of each kind")] = 5,
+    seconds: Annotated[float, typer.Option(help="seconds of each turn")] = 3.0,
+    turns: Annotated[int, typer.Option(help="number of turns of each kind")] = 5,
 ) -> None:
     """Show what one ordered send waits for, if the next waits for its ack."""
     asyncio.run(_with_topics(lambda cluster, client: _single(cluster, client, seconds, turns)))

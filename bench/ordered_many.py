@@ -23,14 +23,14 @@ from bench.ordered import Work, on_cluster
 from fmqclient.client import Client
 from fmqclient.producer.ordered import OrderedProducer
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import chain_to_json
+from fmqcore.zk.chain_json import chain_to_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 
 GROUPS: Final = ("g1", "g2")
 _AT_ONCE: Final = 32
 
-Topics = Annotated[int, typer.Option(help="ordered topics")]
+Topics = Annotated[int, typer.Option(help="number of ordered topics")]
 app = typer.Typer(help=__doc__)
 
 
@@ -42,14 +42,15 @@ def lost(topics: Topics = 1000) -> None:
 
 @app.command()
 def idle(
-    topics: Topics = 1000, seconds: Annotated[float, typer.Option(help="of each measure")] = 20
+    topics: Topics = 1000,
+    seconds: Annotated[float, typer.Option(help="seconds of each measurement")] = 20,
 ) -> None:
     """Measure what open topics without sends cost."""
     asyncio.run(_with_cluster(lambda cluster, client: _idle(cluster, client, topics, seconds)))
 
 
 @app.command()
-def past(switches: Annotated[int, typer.Option(help="planned ones")] = 300) -> None:
+def past(switches: Annotated[int, typer.Option(help="number of planned switches")] = 300) -> None:
     """Measure a chain with many past segments."""
     asyncio.run(_with_cluster(lambda _, client: _past(client, switches)))
 

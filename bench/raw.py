@@ -25,7 +25,7 @@ _FILE_BYTES = 64 * 1024 * 1024
 
 
 async def measure(cell: Cell, folder: Path, seconds: float) -> Raw:
-    """Both numbers for one cell."""
+    """Return the rate and the latency of one cell."""
     return Raw(
         await asyncio.to_thread(
             fdatasync_per_s, folder / "raw.bin", cell.size_bytes * OUTSTANDING, seconds

@@ -90,9 +90,9 @@ class _Writer:
 
 
 def main(
-    segments: Annotated[int, typer.Option(min=1, help="of 128 MiB each")] = 4,
-    record_bytes: Annotated[int, typer.Option(min=1, help="of one record")] = 10 * 1024,
-    records: Annotated[int, typer.Option(min=1, help="of one batch")] = 1,
+    segments: Annotated[int, typer.Option(min=1, help="number of segments, of 128 MiB each")] = 4,
+    record_bytes: Annotated[int, typer.Option(min=1, help="bytes of one record")] = 10 * 1024,
+    records: Annotated[int, typer.Option(min=1, help="records of one batch")] = 1,
     runs: Annotated[int, typer.Option(min=1, help="runs of each part; the median is reported")] = 7,
 ) -> None:
     """Measure headers-only scan, deep check, and `cat` of the same files from the page cache."""

@@ -49,12 +49,20 @@ _PARTS = ("scan", "rows", "cores", "memory", "small")
 
 
 def main(
-    rows: Annotated[int, typer.Option(min=1000, help="flights, over and over")] = 3 * ALL,
-    gib: Annotated[float, typer.Option(min=0.25, help="journal of the memory figure")] = 2.0,
-    segment_mib: Annotated[int, typer.Option(min=1, help="segment of the small batches")] = 256,
+    rows: Annotated[
+        int, typer.Option(min=1000, help="number of flights; the data set is repeated")
+    ] = 3 * ALL,
+    gib: Annotated[
+        float, typer.Option(min=0.25, help="GiB of the journal for the memory figure")
+    ] = 2.0,
+    segment_mib: Annotated[
+        int, typer.Option(min=1, help="MiB of the segment with small batches")
+    ] = 256,
     runs: Annotated[int, typer.Option(min=1, help="runs of each part; the median is reported")] = 5,
-    only: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(_PARTS)}")] = None,
-    out: Annotated[Path, typer.Option(help="where the figures go")] = _OUT,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"run only these parts, of {', '.join(_PARTS)}")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="file for the figures")] = _OUT,
 ) -> None:
     """Measure reading."""
     wanted = only or list(_PARTS)

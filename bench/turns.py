@@ -24,7 +24,8 @@ import typer
 
 from fmqadapters.disk.files import FileDisk
 from fmqadapters.process.clock import SystemClock
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch.control import encode_offsets, encode_topic
@@ -306,10 +307,14 @@ CASES: Final = {
 
 
 def main(
-    other: Annotated[Path | None, typer.Option(help="another checkout, in turns")] = None,
+    other: Annotated[
+        Path | None, typer.Option(help="directory of another checkout to compare with, in turns")
+    ] = None,
     runs: Annotated[int, typer.Option(help="runs of each case")] = _RUNS,
-    once: Annotated[bool, typer.Option("--once", help="one run as JSON")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="cases whose name begins so")] = None,
+    once: Annotated[bool, typer.Option("--once", help="run once, and print JSON")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="run only cases whose name begins so")
+    ] = None,
 ) -> None:
     """Print the median of the longest turn of each case, in milliseconds of CPU time."""
     names = [name for name in CASES if not only or name.startswith(tuple(only))]

@@ -159,7 +159,7 @@ def main(arguments: list[str]) -> int:
 
 
 def board(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
-    """One dashboard."""
+    """Return one dashboard."""
     variables = (
         [] if name == "operator" else [variable("cluster", ""), variable("group", "cluster")]
     )
@@ -181,7 +181,7 @@ def board(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
 
 
 def panel(n: int, title: str, unit: str, legend: str, query: str) -> dict[str, Any]:
-    """One panel; two in a row."""
+    """Return one panel; two stand in a row."""
     source = {"type": "prometheus", "uid": "${datasource}"}
     target = {
         "refId": "A",
@@ -202,7 +202,7 @@ def panel(n: int, title: str, unit: str, legend: str, query: str) -> dict[str, A
 
 
 def variable(name: str, within: str) -> dict[str, Any]:
-    """A choice of what there is."""
+    """Return a dashboard variable: a choice among the label's values."""
     matcher = f'{{{within}=~"${within}"}}' if within else ""
     return {
         "name": name,

@@ -101,7 +101,7 @@ def main(arguments: list[str]) -> int:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = (
         ("A broker", BROKER_TEXT, table(BROKER_COLUMNS, broker_rows())),
         ("A client", "`fmqclient.connect(...)`, `fmqclient.sync.connect(...)`:",
@@ -133,13 +133,13 @@ PLAIN_COLUMNS: Final = ("setting", "default", "unit", "meaning")
 
 
 def table(columns: tuple[str, ...], rows: Any) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [columns, ("---",) * len(columns), *(tuple(f"{c}" for c in row) for row in rows)]
     return "\n".join(f"| {' | '.join(escaped(cell) for cell in line)} |" for line in lines)
 
 
 def escaped(cell: str) -> str:
-    """A bar would end the cell."""
+    """Return the text with bars escaped: a bar would end the cell."""
     return cell.replace("|", "\\|")
 
 
@@ -190,7 +190,7 @@ def leaves(
 
 
 def allowed(leaf: Mapping[str, Any]) -> str:
-    """What the schema lets it be."""
+    """Return the values that the schema allows."""
     if "enum" in leaf:
         return ", ".join(f"`{value}`" for value in leaf["enum"])
     if "minimum" in leaf or "maximum" in leaf:
@@ -199,12 +199,12 @@ def allowed(leaf: Mapping[str, Any]) -> str:
 
 
 def unit(name: str) -> str:
-    """By the end of the name."""
+    """Return the unit that the end of the name states."""
     return next((unit for end, unit in UNITS if name.endswith(end)), "")
 
 
 def written(name: str, value: Any) -> str:
-    """A default, as one sets it; large ones also as one reads them."""
+    """Return a default as a person writes it; a large one also in a larger unit."""
     if value == "" or isinstance(value, bool | str):
         return plain(value)
     known = unit(name)
@@ -213,7 +213,7 @@ def written(name: str, value: Any) -> str:
 
 
 def size(value: int) -> str:
-    """` (128 MiB)`, where it is a whole number of them."""
+    """Return a size in its largest whole unit: ` (128 MiB)`; "" if there is none."""
     for step, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= step and value % step == 0:
             return f" ({value // step} {name})"
@@ -221,7 +221,7 @@ def size(value: int) -> str:
 
 
 def duration(value: float) -> str:
-    """` (7 days)`, where it is a whole number of them."""
+    """Return a duration in its largest whole unit: ` (7 days)`; "" if there is none."""
     for step, name in ((86_400_000, "days"), (60_000, "min"), (1000, "s")):
         if value >= step and value % step == 0:
             return f" ({value / step:g} {name})"
@@ -229,7 +229,7 @@ def duration(value: float) -> str:
 
 
 def plain(value: Any) -> str:
-    """Of any other kind."""
+    """Return a default that is neither a size nor a duration."""
     if value in ("", [], {}):
         return "empty"
     if isinstance(value, bool):
@@ -238,7 +238,7 @@ def plain(value: Any) -> str:
 
 
 def bounds(row: SettingSpec) -> str:
-    """What its row allows."""
+    """Return the bounds that the setting's row allows."""
     text = f"from {row.low}" if row.high is None else f"{row.low} to {row.high}"
     return f"{text}, a multiple of {row.multiple_of}" if row.multiple_of else text
 

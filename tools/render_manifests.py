@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 
 
 def rendered(templates: tuple[str, ...]) -> str:
-    """What helm makes of these templates."""
+    """Return the manifests that helm renders from the chart's templates."""
     command = ["helm", "template", "fmq", str(ROOT / "charts" / "fmq"), "-n", NAMESPACE]
     command += ["--kube-version", "1.34.0", "--set", "quickstart.zookeeper.enabled=true"]
     for template in templates:

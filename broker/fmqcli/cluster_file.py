@@ -124,7 +124,7 @@ class ClusterSpec:
             )
         ids = [m.id for m in members]
         if twice := next((i for i in ids if ids.count(i) > 1), None):
-            raise self._wrong(f"groups.{name}.members", f"{twice} is there twice")
+            raise self._wrong(f"groups.{name}.members", f"{twice} is listed twice")
         config = GroupConfig(
             GroupName(name),
             BrokerId(of.master or members[0].id),

@@ -11,7 +11,8 @@ from typing import Final
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName
 from fmqcore.zk import layout as paths
-from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
 from fmqcore.zk.group_state import GroupState, state_from_json

@@ -200,7 +200,7 @@ def _known(url: str) -> str:
 
     try:
         ports = broker_ports(state_folder("dev"))
-    except InvalidArgument:  # we have no home
+    except InvalidArgument:  # there is no home directory
         return url
     others = "".join(f",127.0.0.1:{p}" for p in ports if p != DEFAULT_PORT)
     return url + others if DEFAULT_PORT in ports else url

@@ -154,7 +154,7 @@ class GroupRemoval:
             )
 
     async def _was_in_service(self, topics: Sequence[TopicConfig]) -> bool:
-        """Whether it may hold messages of these topics. Raises if no broker can be asked."""
+        """Whether the group may hold messages of these topics. Raises if no broker answers."""
         state = await self._groups.state(self._name)
         if not topics:
             return False
@@ -236,7 +236,7 @@ class GroupRemoval:
                 await asyncio.sleep(_POLL_S)
 
     async def _empty(self, config: Versioned[GroupConfig]) -> Versioned[GroupConfig]:
-        """Take WRITE from its brokers, wait until all is read, and note that."""
+        """Take WRITE from the brokers, wait until all is read, and note that in the node."""
         members = tuple(
             replace(m, permission=Permission.READ if m.permission else m.permission)
             for m in config.value.members
@@ -324,7 +324,7 @@ class GroupRemoval:
 
 
 def _is_empty(config: GroupConfig) -> bool:
-    """Whether it was found empty, and no broker has got WRITE back since."""
+    """Whether the group was found empty, and no broker has got WRITE back since."""
     writers = [m for m in config.members if m.permission & Permission.WRITE]
     return config.removal is Removal.EMPTY and not writers
 

@@ -48,7 +48,7 @@ _PYDANTICS: Final = (
     ("Input should be ", "it must be "),
     ("Value error, ", ""),
 )
-"""How typer words a value that cannot be, and how we do."""
+"""Typer's words for an invalid value, and the words of `fmq`."""
 
 _COMPLETE: Final = "_FMQ_COMPLETE"
 """Set by the scripts of `--show-completion`: the line to complete is in the environment."""

@@ -262,7 +262,7 @@ class GroupSenders:
         """Nothing: each batch has one place."""
 
     def lift(self) -> None:
-        """Nothing: nothing is held."""
+        """Do nothing: this producer holds no records back."""
 
     def release(self, count: int, size: int) -> None:
         """Nothing: there is one step at a time."""

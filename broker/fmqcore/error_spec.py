@@ -60,7 +60,7 @@ class RetryAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorSpec:
-    """One row."""
+    """One row of the table."""
 
     kind: type[FmqError]
     retry: RetryAction

@@ -46,7 +46,7 @@ class SlaveCounts(Enum):
 
 
 class HowMany(Enum):
-    """How many slaves must count."""
+    """The number of slaves that must have a batch."""
 
     NONE = "none"
     ONE = "one"

@@ -95,7 +95,7 @@ class Properties(Mapping[str, Any]):
         return cls((name, _text(value)) for name, value in data.items())
 
     def size(self) -> int:
-        """Return how many bytes `encode` makes of them."""
+        """Return the number of bytes of the encoded properties."""
         return len(_text(dict(self)).encode())
 
     def encode(self) -> bytes:

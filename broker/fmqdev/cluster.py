@@ -99,7 +99,7 @@ class DevCluster:
 
     @property
     def zookeeper_address(self) -> str:
-        """The address of the ZooKeeper itself, not of a link to it."""
+        """The address of the ZooKeeper server, not of a proxy in front."""
         own = self._zookeeper
         return self.options.zookeeper if own is None else own.address
 

@@ -12,7 +12,7 @@ from fmqport.coordination import NodeExists
 
 
 class Groups:
-    """The groups of one cluster, over an own session, opened at first use; close it."""
+    """The groups of one cluster, over a ZooKeeper session opened at first use; close it."""
 
     def __init__(self, zookeeper: str, cluster: str) -> None:
         self._session = ZooKeeperSession(zookeeper, timeout_ms=10_000)

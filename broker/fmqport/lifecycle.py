@@ -5,7 +5,7 @@ from typing import NoReturn, Protocol
 
 
 class Lifecycle(Protocol):
-    """The life of the process."""
+    """Ends the process."""
 
     @property
     def stopping(self) -> asyncio.Event:

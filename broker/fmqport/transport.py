@@ -99,7 +99,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """By whom a call is made."""
+    """Who makes a call."""
 
     name: str
 

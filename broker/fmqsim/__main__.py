@@ -62,25 +62,30 @@ def _is_ordered(seed: int, asked: argparse.Namespace) -> bool:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fmqsim", description="Simulate clusters.")
     add = parser.add_argument
-    add("--seeds", type=int, default=100, help="how many (default 100)")
+    add("--seeds", type=int, default=100, help="number of seeds (default 100)")
     add("--first-seed", type=_first_seed, metavar="N", default=0,
         help="first seed (default 0); 'fresh': a range that no other code has run")  # fmt: skip
-    add("--seed", type=int, help="this one only, here; see --trace")
+    add("--seed", type=int, help="run only this seed, in this process; see --trace")
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
         help="with --seed: another value of a broker's setting")  # fmt: skip
     add(
         "--moves",
         action="store_true",
-        help="another master may be wanted, and links between groups cut, at any time",
+        help="another master may be requested, and links between groups cut, at any time",
     )
-    add("--topics", action="store_true", help="topics change, and one comes and goes")
+    add("--topics", action="store_true", help="topics are altered, and one is created and deleted")
     add(
         "--ordered",
         action="store_true",
         help="each seed, not every third, has an ordered topic, with readers that seek to times",
     )
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    add(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="number of processes (default: one per core)",
+    )
     add("--twice-every", type=int, default=50, help="run each n-th seed twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after this number of failures (0 = never)")
     add("--within-s", type=int, default=0, help="seconds after which no seed is started (0 = all)")

@@ -108,11 +108,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each fault lasts")
     parser.add_argument("--soak", type=float, help="make random faults for this many seconds")
     parser.add_argument("--failovers", type=int, help="measure this number of kills of a master")
-    parser.add_argument("--fill", type=int, help="MiB that an empty slave copies, measured")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--fill", type=int, help="measure the copy of this many MiB to an empty slave"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random faults")
     parser.add_argument("--groups", type=int, default=2)
-    parser.add_argument("--slaves", type=int, default=1)
-    parser.add_argument("--zookeepers", type=int, default=3)
+    parser.add_argument("--slaves", type=int, default=1, help="slaves in each group")
+    parser.add_argument("--zookeepers", type=int, default=3, help="ZooKeeper servers")
     parser.add_argument(
         "--loopback", action="store_true", help="use no network namespaces, as without root"
     )

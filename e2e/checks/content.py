@@ -66,7 +66,7 @@ def may_be_gone(facts: Facts, report: Report, by_ms: float = inf) -> str:
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
-    """I2: an acknowledged record is there."""
+    """Check I2: every acknowledged record is stored."""
     for outcome in facts.outcome.values():
         if not isinstance(outcome, Stored) or outcome.offset < 0:
             continue

@@ -194,7 +194,7 @@ class Facts:
         return ""
 
     def shown_taken_back(self, event: Delivered) -> str:
-        """Return the same for a delivery.
+        """Return why a delivered record may be taken back; "" if it may not.
 
         The message may have reached a client that was paused, or waited in a commit, when that
         started.
@@ -238,7 +238,7 @@ class Facts:
         return any(j.group == group for j in self.journals.values())
 
     def spans(self, name: PhaseName) -> Iterator[tuple[float, float]]:
-        """Yield the times in which the run was in such a phase."""
+        """Yield the times, start and end, in which the run was in the phase."""
         for at, phase in enumerate(self.phases):
             if phase.name is name:
                 later = self.phases[at + 1 : at + 2]

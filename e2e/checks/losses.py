@@ -131,7 +131,7 @@ def _asked_ms(ends: Ends) -> float:
 
 
 def _joined(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Return the same times without overlaps."""
+    """Return the times, merged where they overlap."""
     over_ms = -inf
     for from_ms, to_ms in sorted(spans):
         if to_ms > max(from_ms, over_ms):

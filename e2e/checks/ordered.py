@@ -322,7 +322,7 @@ def _one_sender(topic: _Topic) -> Iterator[Finding]:
 
 
 def _zombies(topic: _Topic) -> Iterator[Finding]:
-    """Nothing is stored that was handed in after a later sender had the role and used it.
+    """Check that no record was stored that a sender got after a later one used the role.
 
     A sender that had it back in between may go on: then the later one has stored nothing.
     """
@@ -349,7 +349,7 @@ def _zombies(topic: _Topic) -> Iterator[Finding]:
 
 
 def _first_segments(topic: _Topic, seen: Mapping[int, set[int]]) -> dict[str, int]:
-    """Return by sender the first segment with records from it."""
+    """Return each sender's first segment with records."""
     first = {s.who: s.segment for s in sorted(topic.stored.values(), key=lambda s: -s.segment)}
     for record, shown in seen.items():
         who = topic.sender_of(record)
@@ -358,7 +358,7 @@ def _first_segments(topic: _Topic, seen: Mapping[int, set[int]]) -> dict[str, in
 
 
 def _lowered(topic: _Topic) -> Iterator[Finding]:
-    """No lower end passes an acknowledged record, unless a person accepted that."""
+    """Check that no lowered end loses an acknowledged record, unless a person accepted it."""
     for event in topic.lowered:
         for stored in topic.stored.values():
             here = stored.segment == event.segment and stored.offset >= event.end[stored.queue]

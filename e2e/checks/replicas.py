@@ -70,7 +70,7 @@ def _committed(facts: Facts, truth: Journal, until_ms: float) -> int:
 
 
 def _not_yet_ms(facts: Facts, seen: Ends) -> float:
-    """Return when the master last had not committed that.
+    """Return when the master last reported a commit end below the position.
 
     A slave learns the commit end later, and may report it when its master has lost it.
     """

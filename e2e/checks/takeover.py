@@ -29,7 +29,7 @@ _BEFORE_MS: Final = 3000.0
 
 
 def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> str:
-    """Return why that ack may count for nothing now; "" if it must count."""
+    """Return why an ack may have been lost by now; "" if it must count."""
     setup = facts.group(place.group)
     if setup is None:
         return ""
@@ -51,7 +51,7 @@ def _handed_over(
 ) -> str:
     """Return why the ack may be lost after the hand-over; "" if it may not.
 
-    From then on the master stores it as the group's policy says, no better.
+    After a hand-over the ack is as safe as the group's policy makes it, and no safer.
     """
     later = (s for s in facts.states[state.group] if s.at_ms > confirmed.at_ms)
     master = next((s for s in later if s.mode is Mode.MASTER), None)

@@ -28,7 +28,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("build/overview.png"), metavar="FILE")
     parser.add_argument("--board", choices=OF_BROKERS, default=BOARDS[0])
-    parser.add_argument("--seconds", type=int, default=60, help="of traffic (default 60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds of traffic (default 60)")
     asked = parser.parse_args()
     if not available():
         print(NEEDED, file=sys.stderr)

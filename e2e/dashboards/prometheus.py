@@ -54,7 +54,7 @@ class Prometheus:
         self._url = f"http://127.0.0.1:{port}"
 
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
         try:
             with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5) as answer:
                 return bool(answer.status == 200)

@@ -97,7 +97,7 @@ class Floor(NamedTuple):
 
 
 class Up(NamedTuple):
-    """A broker has opened its journal and goes on from there."""
+    """A broker has opened its journal, with these ends."""
 
     at_ms: float
     broker: str

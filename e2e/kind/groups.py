@@ -73,7 +73,7 @@ class Group:
         return found
 
     def wait_ready(self, patience_s: float = 180) -> float:
-        """Wait until it serves as declared; return how long that took."""
+        """Wait until the group serves as declared; return the seconds that took."""
         start_s = time.monotonic()
 
         def ready() -> bool:
@@ -91,7 +91,7 @@ class Group:
         return time.monotonic() - start_s
 
     def _waiting(self) -> list[str]:
-        """Return why its pods are not scheduled."""
+        """Return why the group's pods are not scheduled."""
         conditions = [c for pod in self.pods() for c in pod["status"].get("conditions") or ()]
         return [c["message"] for c in conditions if c["status"] == "False" and c.get("message")]
 
@@ -111,13 +111,13 @@ class Group:
         return [e for e in found if e["involvedObject"]["name"] == self.name]
 
     def pods(self) -> list[Json]:
-        """Return its pods."""
+        """Return the group's pods."""
         found = get("pods", "-n", self.namespace, "-l", f"fmq.io/group={self.name}")
         items: list[Json] = found["items"]
         return items
 
     def row(self) -> str:
-        """Return what `kubectl get bg` shows for it."""
+        """Return the group's row of `kubectl get bg`."""
         shown = kubectl("get", "bg", self.name, "-n", self.namespace, "--no-headers")
         return " ".join(shown.split())
 

@@ -84,7 +84,7 @@ def node_hangs(node: str) -> Iterator[None]:
 
 
 def node_is(node: str, ready: str) -> bool:
-    """Whether the node's `Ready` condition has that status: True, False or Unknown."""
+    """Whether the node's `Ready` condition has the status: True, False or Unknown."""
     conditions = get("node", node)["status"]["conditions"]
     return any(c["type"] == "Ready" and c["status"] == ready for c in conditions)
 

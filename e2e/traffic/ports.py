@@ -41,7 +41,7 @@ class Door:
         )
 
     def severable(self) -> "tuple[Door, Severable]":
-        """Return the same door over connections that can all be torn at once."""
+        """Return the door with connections that can all be torn at once."""
         transport = Severable(self.transport)
         return Door(self.url, transport, self.clock, self.timeout_s), transport
 

@@ -46,7 +46,7 @@ class TrafficState:
         return name if number == 1 else f"{name}.{number}"
 
     def dice(self, name: str) -> random.Random:
-        """Return one actor's own randomness: the same for the same seed and name."""
+        """Return one actor's random generator, fixed by seed and name."""
         return random.Random(f"{self._seed}/{name}")
 
     def add(self, event: Event) -> None:

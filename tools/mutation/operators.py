@@ -120,7 +120,7 @@ class _Finder:
             self._begins.append(self._begins[-1] + len(line))
 
     def statements(self, body: list[ast.stmt], function: str) -> Iterator[Mutant]:
-        """The mutants of some statements and of everything inside them."""
+        """Yield the mutants of some statements and of everything inside them."""
         for node in body:
             yield from self._statement(node, function)
 

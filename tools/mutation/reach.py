@@ -33,7 +33,7 @@ class Reach:
         return cls(**json.loads(path.read_text()))
 
     def write(self, path: Path) -> None:
-        """Keep it for another run."""
+        """Write the record to a file for another run."""
         path.write_text(json.dumps({"took_s": self.took_s, "tests": self.tests}))
 
     def calls(self, file: str, function: str) -> bool:

@@ -138,7 +138,7 @@ def replace_code(plant: Plant) -> bool:
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """What a code does itself, without the codes in it."""
+    """Return the code object's own instructions, without those of nested ones."""
     consts = [None if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, consts
 

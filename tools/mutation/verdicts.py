@@ -49,7 +49,7 @@ class Verdict:
         path.write_text(self.text())
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the verdict as JSON."""
         return json.dumps({"failed": self.failed, "late": self.late, "broken": self.broken})
 
 

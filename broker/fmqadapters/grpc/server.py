@@ -207,7 +207,7 @@ class ServerStream:
             self._busy -= 1
 
     def _gone(self) -> TransportError:
-        return TransportError(f"{self._peer}: the stream is over: the peer is gone, or cancelled")
+        return TransportError(f"{self._peer}: the stream has ended: the peer is gone, or cancelled")
 
 
 def _call_of(method: Method, context: _Context) -> CallContext:

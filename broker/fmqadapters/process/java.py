@@ -41,7 +41,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """Return its major version; None if it does not run."""
+    """Return the major version of a Java program; None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

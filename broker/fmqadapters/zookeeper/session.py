@@ -319,7 +319,7 @@ class _KazooLink:
                 return SessionExpired(f"cannot {request}: the ZooKeeper session has expired")
             case NoAuthError() | AuthFailedError():
                 return Unavailable(
-                    f"cannot {request}: ZooKeeper {self._hosts} refuses our credentials: that "
+                    f"cannot {request}: ZooKeeper {self._hosts} refuses these credentials: that "
                     "node is for others (its access list)"
                 )
             case (

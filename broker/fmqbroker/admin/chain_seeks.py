@@ -66,7 +66,9 @@ class ChainSeeks:
                     offsets[queue] = await self._groups.position(topic.id, queue, *moment)
             if await self._moved(topic, request, dict.fromkeys(queues, number), offsets):
                 return None
-        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+        raise Unavailable(
+            f"the chain of topic {topic.name} is changed by others at each try: try again"
+        )
 
     async def _moved(
         self,

@@ -27,7 +27,8 @@ from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.requests import release, switch
 from fmqcore.ordered.senders import line_of
 from fmqcore.ordered.waits import send_state, stuck_segments
-from fmqcore.zk.chain import Chain, PerQueue, chain_to_json
+from fmqcore.zk.chain import Chain, PerQueue
+from fmqcore.zk.chain_json import chain_to_json
 from fmqcore.zk.group_state import GroupState
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock

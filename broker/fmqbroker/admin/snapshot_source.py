@@ -132,7 +132,7 @@ class SnapshotSource:
         return withheld_reason(me, master, self.commit.unwritable_reason, away)
 
     def served_withheld_reason(self) -> str:
-        """Return the same if this broker serves reads: a slave is behind in a healthy group."""
+        """Return the reason why records are withheld, if this broker serves the reads."""
         return self.withheld_reason() if self.gate.permission() & Permission.READ else ""
 
     async def withheld_records(self) -> int:

@@ -6,8 +6,9 @@ Any broker answers them: they change ZooKeeper alone. A handler raises what it r
 from collections.abc import Mapping, Sequence
 
 from fmqbroker.cluster.chain_nodes import ChainNodes
+from fmqbroker.cluster.routes import topic_route
 from fmqbroker.cluster.topic_alteration import alter_topic, set_chain_groups
-from fmqbroker.cluster.view import ClusterView, topic_route
+from fmqbroker.cluster.view import ClusterView
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound
 from fmqcore.ids import GroupName, TopicId

@@ -417,7 +417,7 @@ class _Parts:
             state = self._group.state.value
             others = (state.isr | {state.master}) - {me}
             if self._journal.damage is not None and others & self._group.live.keys():
-                _log.error("stopping_as_the_journal_is_damaged", reason=str(self._journal.damage))
+                _log.error("stopping_on_damaged_journal", reason=str(self._journal.damage))
                 self._ports.lifecycle.stopping.set()
                 return
             await wait_any(self._journal.damaged, self._group.changed)

@@ -63,7 +63,7 @@ class Health:
         self._probing = asyncio.Lock()
 
     def started(self) -> Answer:
-        """Return yes: the process is there."""
+        """Return that the process has started: it answers."""
         return Answer(True, self.stage or "running")
 
     def alive(self) -> Answer:

@@ -60,7 +60,7 @@ async def refuse_late_calls(context: CallContext, request: Any, handler: Handler
     """
     if context.deadline is not None and asyncio.get_running_loop().time() >= context.deadline:
         raise Unavailable(
-            f"{context.method.path}: the deadline was over before this broker came to the call; "
+            f"{context.method.path}: the deadline passed before this broker started the call; "
             "nothing was done, try again"
         )
     return await handler(context, request)

@@ -52,7 +52,7 @@ class _Of(Collector):
         self._family = family
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the family."""
+        """Yield the one metric family that this collector serves."""
         yield self._family
 
 

@@ -22,7 +22,7 @@ from fmqbroker.ordered.member_ends import MemberEnds
 from fmqbroker.ordered.own_duties import OwnDuties
 from fmqbroker.ordered.progress import FinishedProgress
 from fmqbroker.ordered.seal import Seals
-from fmqbroker.ordered.sender_standing import Senders
+from fmqbroker.ordered.senders import Senders
 from fmqbroker.ordered.term import Term
 from fmqbroker.produce.ordered_session import OrderedSessions
 from fmqbroker.replication.commit_frontier import CommitFrontier

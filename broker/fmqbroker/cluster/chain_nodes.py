@@ -23,7 +23,8 @@ from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.moments import stamped
 from fmqcore.ordered.senders import sender_of
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, chain_from_json, chain_to_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_to_json
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.sender_place import place_report_from_json
@@ -129,7 +130,9 @@ class ChainNodes:
                 return before
             with contextlib.suppress(BadVersion):
                 return (await self.write(stored, after)).value
-        raise Unavailable(f"the chain of topic {topic.name} is being changed all the time: retry")
+        raise Unavailable(
+            f"the chain of topic {topic.name} is changed by others at each try: try again"
+        )
 
     async def write(self, before: Versioned[Chain], after: Chain) -> Versioned[Chain]:
         """Write `after` in the place of `before`, with its moments, and return what is stored.

@@ -12,14 +12,15 @@ from typing import Final
 
 import structlog
 
+from fmqbroker.cluster.routes import group_route, topic_route
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
-from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId
+from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, TopicId
 from fmqcore.names import is_name, require_name
 from fmqcore.zk import layout
 from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
-from fmqcore.zk.group_state import GroupState, Mode, state_from_json
+from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
 from fmqcore.zk.topic_numbers import TopicNumbers, numbers_from_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
@@ -217,7 +218,7 @@ class ClusterView:
                 await self._try(self._read_topic, new)
 
     async def _try(self, read: Callable[[str], Awaitable[None]], name: str) -> None:
-        """Read one node, so that one which does not decode does not hide those behind it."""
+        """Read one node; one that does not decode is logged, and the next ones are still read."""
         try:
             await read(name)
         except Malformed as error:
@@ -261,31 +262,11 @@ class ClusterView:
             if topic := self.topics.get(name):
                 reply.topics.append(topic_route(topic))
             await slices.step()
-        reply.groups.extend(self._group_route(group) for group in sorted(self.configs))
+        for group, config in sorted(self.configs.items()):
+            state = self.states.get(group, GroupState())
+            live = self.live.get(group, frozenset())
+            reply.groups.append(group_route(group, config, state, live))
         return reply
-
-    def _group_route(self, group: GroupName) -> client_pb2.GroupRoute:
-        config = self.configs[group]
-        state = self.states.get(group, GroupState())
-        live = self.live.get(group, frozenset())
-        master = state.master or config.master
-        return client_pb2.GroupRoute(
-            group=group,
-            epoch=state.epoch,
-            mode=state.mode.value,
-            brokers=[
-                client_pb2.BrokerRoute(
-                    id=member.id,
-                    address=member.address,
-                    zone=member.zone,
-                    role=(Role.MASTER if member.id == master else Role.SLAVE).value,
-                    permission=granted(state, member.id) & member.permission,
-                    in_sync=member.id == master or member.id in state.isr,
-                    live=member.id in live,
-                )
-                for member in config.members
-            ],
-        )
 
     # ---- topics
     async def create_topic(
@@ -312,7 +293,7 @@ class ClusterView:
             try:
                 await self._coordination.create(node, topic_to_json(topic))
             except NodeExists:
-                pass  # somebody was quicker: as if it had been there
+                pass  # another client created it first: handled as one that existed
             except NoNode:
                 raise Unavailable(
                     f"topic {name!r} was not created: {topics} is gone from ZooKeeper; try again"
@@ -361,7 +342,7 @@ class ClusterView:
         return topic
 
     async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
-        """Return those of these numbers that were given to topics and no topic has any more.
+        """Return the topic ids in `ids` that belonged to topics which no longer exist.
 
         Reads ZooKeeper, synced, unless the view knows all of them. Raises `Unavailable`, and
         `Malformed` if a topic does not decode: it may have one of these numbers.
@@ -438,33 +419,3 @@ class ClusterView:
         if not any(g.weight > 0 for g in chosen):
             raise InvalidArgument("at least one group needs a weight above 0, to take messages")
         return chosen
-
-
-def granted(state: GroupState, broker: BrokerId) -> Permission:
-    """Return what the group's state lets a broker serve, before its configured permission."""
-    match state.mode:
-        case Mode.MASTER:
-            return Permission.FULL if broker == state.master else Permission.NONE
-        case Mode.SLAVE_CONSUME:
-            return Permission.READ if broker == state.reader else Permission.NONE
-        case Mode.HANDOVER | Mode.NEW:
-            return Permission.NONE
-
-
-def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
-    """Return a topic in wire form."""
-    return client_pb2.TopicRoute(
-        name=topic.name,
-        id=topic.id,
-        groups=[
-            client_pb2.TopicGroup(
-                group=g.group,
-                weight=g.weight,
-                queues=g.queues,
-                properties=dict(g.properties.shared().texts),
-            )
-            for g in topic.groups
-        ],
-        properties=dict(topic.properties.shared().texts),
-        ordered=topic.ordered,
-    )

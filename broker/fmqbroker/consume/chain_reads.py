@@ -66,7 +66,7 @@ class ChainWindows:
         return self._chains.starts(self._subscription, self._topic_id)
 
     def enter(self, queue: int, progress: QueueProgress) -> Window:
-        """Return the same, and keep the segment's number for the delivery."""
+        """Return the queue's window, and keep the segment's number for the delivery."""
         found = self.window(queue, progress)
         self._segments[queue] = found.segment
         return found
@@ -216,7 +216,7 @@ class ChainReads:
             after = change(stored.value)
             if after == stored.value or await self._cache.edit(stored, after):
                 return after
-        raise Unavailable(f"the chain of topic {topic} is being changed all the time: retry")
+        raise Unavailable(f"the chain of topic {topic} is changed by others at each try: try again")
 
     async def remove(self, subscription: str, topic: str) -> None:
         """Take a consumer group out of the chain: it holds nothing back any more."""

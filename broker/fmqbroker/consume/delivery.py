@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from fmqbroker.consume.chain_reads import ChainWindows
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Found, Journal
 from fmqbroker.runtime.slices import Slices
@@ -142,15 +143,15 @@ class Puller:
         while generation:
             if session.reports_delivered and session.credit_records <= 0:
                 break  # it stays in line
-            want = self._wanted(group, session, queue)
+            want = self._next_range(group, session, queue)
             if want is None:
                 return picks
-            if before and _holds(before[0], want):  # a further piece of that batch: at no cost
+            if before and _contains(before[0], want):  # a further piece of that batch: at no cost
                 picks += self._lease(group, session, queue, generation, want, before)
                 continue
             if (size >= share and size) or len(picks) >= room:
                 break
-            limit = min(self._limit(group, queue, share - size), room - len(picks))
+            limit = min(self._entry_limit(group, queue, share - size), room - len(picks))
             found = await self._journal.find(group.topic_id, queue, want[0], limit)
             await slices.step(1 + len(found) // _ENTRIES_A_STEP)  # many small pieces: many looks
             if group.delivering(session, queue) != generation:
@@ -159,7 +160,7 @@ class Puller:
                 begin = self._journal.begin_offset(group.topic_id, queue)
                 assert begin > want[0], "R7: the index has no hole but at its beginning"
                 continue  # retention, meanwhile
-            chosen = _choose(found, want, share - size, budget - size, not picks, alone)
+            chosen = _fitting(found, want, share - size, budget - size, not picks, alone)
             picks += self._lease(group, session, queue, generation, want, chosen)
             size += sum(batch.total_len for batch in chosen)
             alone = alone and not chosen
@@ -171,7 +172,7 @@ class Puller:
             session.ready[queue] = None
         return picks
 
-    def _wanted(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:
+    def _next_range(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:
         """Return the next range to lease, or None if there is none or no room.
 
         A queue without anything to deliver is marked as starved.
@@ -206,7 +207,7 @@ class Puller:
     def _skip_deleted(
         self, group: ConsumerGroup, session: Session, queue: int, begin: Offset
     ) -> None:
-        """Count as done what retention has deleted, and report it."""
+        """Count the offsets that retention has deleted as done, and report them to the session."""
         progress = group.progress[queue]
         _log.warning(
             "offset_below_begin",
@@ -258,7 +259,7 @@ class Puller:
             picks.append(Pick(queue, generation, lease, *place, again, segment))
         return picks
 
-    def _limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
+    def _entry_limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
         """Return how many index entries to ask for: about as many as fit into `room` bytes."""
         length = self._batch_len.get((group.topic_id, queue), 16 * 1024)
         return max(1, min(room // length + 1, _MOST_ENTRIES))
@@ -293,15 +294,18 @@ def _size(picks: Sequence[Pick], accepts_omitted_batch: bool) -> int:
     return sum(pick.total_len for pick in picks)
 
 
-def _holds(entry: Found, want: Range) -> bool:
+def _contains(entry: Found, want: Range) -> bool:
     """Return whether the batch `entry` contains the whole wanted range."""
     return entry.base_offset <= want[0] and want[1] <= entry.base_offset + entry.record_count
 
 
-def _choose(
+def _fitting(
     found: Sequence[Found], want: Range, share: int, budget: int, first: bool, alone: bool
 ) -> list[Found]:
-    """Return the leading entries that fit; the first may exceed the share, alone the budget."""
+    """Return the leading entries that fit.
+
+    The first entry of a pick (`first`) may exceed `share`, and if it is `alone`, `budget`, too.
+    """
     chosen: list[Found] = []
     size = 0
     for entry in found:

@@ -7,125 +7,17 @@ stored progress (`OffsetStore`).
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from fmqbroker.runtime.notifier import Signal
+from fmqbroker.consume.session import Session
 from fmqcore.batch.offset_entry import OffsetKey, QueueKey
-from fmqcore.consume.assignment import Assignments, Move, Moves
+from fmqcore.consume.assignment import Assignments, Moves
 from fmqcore.consume.in_flight import NEVER, QueueProgress
-from fmqcore.consume.ranges import Range, RangeSet
-from fmqcore.errors import FmqError, UnknownQueue
+from fmqcore.errors import UnknownQueue
 from fmqcore.ids import Epoch, Offset, TopicId
 
 if TYPE_CHECKING:
     from fmqbroker.consume.chain_reads import ChainWindows
-
-_MOST_REFUSED: Final = 1000
-"""Refused ranges of one queue that are kept one by one; above that, what they span counts as one.
-
-Looked through in one turn of the event loop.
-"""
-
-
-class Session:
-    """One consumer's stream: what may be delivered to it, and what must be reported to it."""
-
-    def __init__(
-        self, id: str, client: str, ack_timeout_ms: int, now_ms: int, tear: Callable[[], None]
-    ) -> None:
-        self.id = id
-        self.tear = tear  # ends its stream at once, whatever is under way
-        self.client = client
-        self.ack_timeout_ms = ack_timeout_ms
-        self.credit_bytes = 0
-        self.reports_delivered = False  # it reports what its program got, and gives credit by count
-        self.credit_records = 0
-        self.overshoot = 0  # records beyond that credit, rather than split a batch
-        self.leases = 0
-        self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
-        # It was just sent a little: more leaves in a moment (`consume/pacing.py`).
-        self.resting = False
-        # Moves not reported yet, by queue: the move, the offset where it starts, its last seek.
-        self.assigned: dict[int, tuple[Move, Offset, int]] = {}
-        self.revoked: list[Move] = []
-        self._reported: dict[int, int] = {}  # the queues that it takes for its own -> generation
-        self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
-        self.tokens: list[int] = []  # to be answered: stored
-        self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
-        self.accepts_omitted_batch = False  # it knows deliveries without a batch
-        self.open_tokens = 0  # asked and not answered
-        self.unstorable = False  # it acked what is not here
-        # Acks for which there was no room, by (queue, generation): they do not count yet.
-        self.uncounted: dict[tuple[int, int], RangeSet] = {}
-        self.asked_token = 0  # not to be answered before all of them count
-        self.heartbeat = False
-        self.leaving = False
-        self.over = False  # but for its last words
-        self.gone = False
-        self.error: FmqError | None = None  # sent before the stream ends
-        self.sent_ms = now_ms
-        self.received_ms = now_ms
-        self.working_ms = now_ms  # it acked or nacked something
-        self.wake = Signal()
-        self.stirred = False  # something changed since its deliverer last looked
-
-    def tear_if_there(self) -> None:
-        """End the session's stream, if it has not ended by itself."""
-        if not self.gone:
-            self.tear()
-
-    def refuse(self, queue: int, generation: int, first: Offset, end: Offset) -> None:
-        """Note that there was no room for an ack: no token is answered before it counts."""
-        refused = self.uncounted.setdefault((queue, generation), RangeSet())
-        if first < end:
-            refused.add(first, end)
-        if len(refused) > _MOST_REFUSED and refused.last_end is not None:
-            begin = next(iter(refused))[0]
-            self.uncounted[queue, generation] = RangeSet([(begin, refused.last_end)])
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something other than deliveries must be reported to the consumer."""
-        news = (self.assigned, self.revoked, self.ignored, self.skipped, self.tokens)
-        return any(news)
-
-    @property
-    def hungry(self) -> bool:
-        """Whether deliveries may be sent to the session now."""
-        credit = self.credit_bytes > 0 and (self.credit_records > 0 or not self.reports_delivered)
-        return bool(self.ready) and credit and not self.resting
-
-    def stir(self) -> None:
-        """Wake the task that sends to this session, once until it looks."""
-        if not self.stirred:
-            self.stirred = True
-            self.wake.notify()
-
-    def forget_assigned(self, queue: int) -> None:
-        """Drop an assignment of the queue that was not reported to the consumer yet."""
-        self.assigned.pop(queue, None)
-
-    def revoke(self, move: Move) -> None:
-        """Revoke a queue; report it under the generation the consumer knows, if it knows one."""
-        self.ready.pop(move.queue_id, None)
-        self.forget_assigned(move.queue_id)
-        generation = self._reported.pop(move.queue_id, None)
-        if generation is not None:
-            self.revoked.append(move._replace(generation=generation))
-            self.stir()
-
-    def take_moves(self) -> tuple[list[Move], list[tuple[Move, Offset, int]]]:
-        """Return the moves to report now, first revoked queues and then (re)assigned ones."""
-        revoked, assigned = self.revoked, list(self.assigned.values())
-        self.revoked, self.assigned = [], {}
-        self._reported.update((move.queue_id, move.generation) for move, *_ in assigned)
-        return revoked, assigned
-
-    def finish(self, error: FmqError | None = None) -> None:
-        """End the session; `error` is sent to the consumer first."""
-        if not self.over:
-            self.over, self.error = True, error
-            self.stir()
 
 
 class ConsumerGroup:
@@ -162,7 +54,7 @@ class ConsumerGroup:
         self._newest = newest
         self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
         self.beginning = False  # it is not known to be stored where it begins
-        self.timer_ms: int | None = None  # when `consume/registry.py` will call `on_time`
+        self.timer_ms: int | None = None  # when `consume/registry.py` will call `on_timer`
         self.timers: set[int] = set()  # all moments at which it will
         self.idle_since_ms = 0  # its last session went then
         self.over = False  # dropped: its progress does not change any more
@@ -203,7 +95,9 @@ class ConsumerGroup:
         if older is not None:
             self._apply(self._assignments.renew(session.id), now_ms)
         else:
-            self._apply(self._assignments.join(session.id, self._busy(), now_ms, held), now_ms)
+            self._apply(
+                self._assignments.join(session.id, self._queues_in_flight(), now_ms, held), now_ms
+            )
         return older
 
     def leave(self, session: Session, now_ms: int) -> None:
@@ -212,7 +106,9 @@ class ConsumerGroup:
             if not session.leaving:
                 self._count_last(session)
             del self.sessions[session.id]
-            self._apply(self._assignments.leave(session.id, self._busy(), now_ms), now_ms)
+            self._apply(
+                self._assignments.leave(session.id, self._queues_in_flight(), now_ms), now_ms
+            )
 
     def _count_last(self, session: Session) -> None:
         """Count a delivery for a session that ended without leaving, perhaps due to a message.
@@ -229,13 +125,13 @@ class ConsumerGroup:
         firsts = [(*first, p) for p in held if (first := p.first_unseen()) is not None]
         if firsts:
             _, offset, progress = min(firsts, key=itemgetter(0))
-            progress.handed(offset, Offset(offset + 1))
+            progress.note_handed_over(offset, Offset(offset + 1))
 
     def grow(self, more: Iterable[QueueProgress], now_ms: int, before: int | None = None) -> None:
         """Add queues that the topic has now, here or in the broker groups `before` (`assign`)."""
         self.progress.extend(more)
         self.before = before
-        moves = self._assignments.grow(len(self.progress), self._busy(), now_ms, before)
+        moves = self._assignments.grow(len(self.progress), self._queues_in_flight(), now_ms, before)
         self._apply(moves, now_ms)
 
     # ---- requests of a session; those of an older generation are ignored
@@ -254,14 +150,14 @@ class ConsumerGroup:
         `epoch`: the epoch of the range's batches; 0 = not known. Other messages, of a later epoch,
         may be stored at these offsets: the acked ones were lost then.
         """
-        if not self._current(session, queue, generation):
+        if not self._is_current(session, queue, generation):
             # Also for a session that holds the queue again: it may lose the queue before that is
             # reported to it. Acks that a seek made void are of no generation that it knows then.
             session.ignored.add((queue, generation))
             return
         appended = self._appended(self.topic_id, queue)
         if end > appended:
-            session.unstorable = True  # repeated to a reader that has less than the one before
+            session.unstorable = True  # an ack for a reader that had more than this broker
         newest = self._newest()
         if epoch > newest:
             session.unstorable = True  # nothing of that epoch is here
@@ -273,20 +169,21 @@ class ConsumerGroup:
         progress = self._touch(session, queue, first, end, now_ms)
         if progress.ack(first, end, appended):
             self.mark(queue)
-            self._eased(queue, now_ms)
+            self._offer_room(queue, now_ms)
         elif progress.is_full and not progress.has_done(first, end):
             session.refuse(queue, generation, first, min(end, appended))
         if end > progress.next:
-            session.unstorable = True  # more is set aside than may be
+            session.unstorable = True  # the range is not delivered here yet, and cannot be stored
 
-    def all_count(self, session: Session) -> bool:
-        """Return whether all that the session acked counts, or is reported to it as too late.
+    def all_acks_count(self, session: Session) -> bool:
+        """Return whether each ack of the session counts, or is reported to it as too late.
 
-        An ack for which there was no room counts once it was repeated: its records come again.
+        An ack for which there was no room counts once the member has repeated it: its records are
+        delivered again.
         """
         for place, refused in list(session.uncounted.items()):
             queue, generation = place
-            if not self._current(session, queue, generation):
+            if not self._is_current(session, queue, generation):
                 session.ignored.add(place)
                 del session.uncounted[place]
             elif all(self.progress[queue].has_done(*acked) for acked in refused):
@@ -306,22 +203,22 @@ class ConsumerGroup:
         unseen: bool = False,
     ) -> None:
         """Mark a range as not finished: deliver it again after `delay_ms`."""
-        if not self._current(session, queue, generation):
+        if not self._is_current(session, queue, generation):
             return
         progress = self._touch(session, queue, first, end, now_ms)
         if progress.nack(first, end, now_ms + delay_ms, now_ms, unseen=unseen):
-            self._came_back(queue, now_ms)
+            self._offer_returned(queue, now_ms)
 
-    def handed(
+    def note_handed_over(
         self, session: Session, queue: int, generation: int, first: Offset, end: Offset
     ) -> None:
         """Note that the session's program got a range."""
-        if self._current(session, queue, generation):
-            self.progress[queue].handed(first, end)
+        if self._is_current(session, queue, generation):
+            self.progress[queue].note_handed_over(first, end)
 
     def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
         """Pause or resume the deliveries of a queue."""
-        if not self._current(session, queue, generation):
+        if not self._is_current(session, queue, generation):
             return
         if paused:
             self._paused.add(queue)
@@ -335,10 +232,10 @@ class ConsumerGroup:
         """Take back a range that was leased for the queue's holder but could not be sent."""
         if self._assignments.holdings[queue].generation == generation:
             self.progress[queue].unlease(first, end, now_ms)
-            self._came_back(queue, now_ms)
+            self._offer_returned(queue, now_ms)
 
     # ---- events
-    def on_time(self, now_ms: int) -> None:
+    def on_timer(self, now_ms: int) -> None:
         """Process the deadlines, delays and drains that are over."""
         for queue, progress in enumerate(self.progress):
             holder = self.holder(queue)
@@ -346,10 +243,10 @@ class ConsumerGroup:
             if progress.expire(now_ms, alive_until_ms):
                 self._store_removed(queue)
                 self.offer(queue)
-        self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
+        self._apply(self._assignments.settle(self._queues_in_flight(), now_ms), now_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when `on_time` must be called at the latest, or None."""
+        """Return when `on_timer` must be called at the latest, or None."""
         moments = [ms for p in self.progress if (ms := p.wake_ms) != NEVER]
         if (drained_ms := self._assignments.next_deadline_ms()) is not None:
             moments.append(drained_ms)
@@ -373,7 +270,7 @@ class ConsumerGroup:
             if move := self._assignments.bump(queue):
                 bumped.assigned.append(move)
         self._apply(bumped, now_ms)
-        self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
+        self._apply(self._assignments.settle(self._queues_in_flight(), now_ms), now_ms)
 
     def offer(self, queue: int) -> None:
         """Offer a queue to its holder: there may be something to deliver."""
@@ -385,14 +282,14 @@ class ConsumerGroup:
                 holder.stir()
 
     # ---- inside
-    def _eased(self, queue: int, now_ms: int) -> None:
-        """Fewer records are in flight: there is room in the window, or a drain is complete."""
+    def _offer_room(self, queue: int, now_ms: int) -> None:
+        """Offer the queue, or end its drain: fewer records are in flight."""
         holding = self._assignments.holdings[queue]
         if holding.delivering:
             if queue not in self.starved:
                 self.offer(queue)
         elif not self.progress[queue].in_flight_records:
-            self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)
+            self._apply(self._assignments.settle(self._queues_in_flight(), now_ms), now_ms)
 
     def _touch(
         self, session: Session, queue: int, first: Offset, end: Offset, now_ms: int
@@ -403,16 +300,17 @@ class ConsumerGroup:
         return progress
 
     def _store_removed(self, queue: int) -> None:
-        """Store what the delivery policy dropped: that is done."""
+        """Mark the progress as changed if the delivery policy dropped records."""
         if self.progress[queue].take_removed():
             self.mark(queue)
 
-    def _came_back(self, queue: int, now_ms: int) -> None:
+    def _offer_returned(self, queue: int, now_ms: int) -> None:
+        """Offer a queue again: records are to be delivered once more."""
         self._store_removed(queue)
         self.starved.pop(queue, None)  # it may be due now
-        self._eased(queue, now_ms)
+        self._offer_room(queue, now_ms)
 
-    def _current(self, session: Session, queue: int, generation: int) -> bool:
+    def _is_current(self, session: Session, queue: int, generation: int) -> bool:
         if not 0 <= queue < len(self.progress):
             raise UnknownQueue(
                 f"queue {queue} does not exist: topic {self.topic} has queues 0 to "
@@ -422,7 +320,7 @@ class ConsumerGroup:
         holds = self.sessions.get(holding.session) is session
         return holds and holding.generation == generation and not self.over
 
-    def _busy(self) -> set[int]:
+    def _queues_in_flight(self) -> set[int]:
         return {q for q, p in enumerate(self.progress) if p.in_flight_records}
 
     def _apply(self, moves: Moves, now_ms: int) -> None:

@@ -9,7 +9,7 @@ at once; no rest follows a large message. Only deliveries wait, never other news
 import asyncio
 from typing import Final
 
-from fmqbroker.consume.group import Session
+from fmqbroker.consume.session import Session
 
 REST_S: Final = 0.001
 """Rest for each resting session, which caps the broker's small messages per second."""

@@ -81,7 +81,7 @@ class GroupTable(QueueMoments):
         self._epoch = Epoch(0)  # in which they were made
         self._unstored = Unstored(offsets)
         self._writer = ProgressWriter(clock, offsets, self._unstored, self.drop)
-        self.acked = self._writer.wanted  # progress changed, or somebody waits until it is stored
+        self.acked = self._writer.wanted  # progress changed, or a caller waits until it is stored
         self._maker = GroupMaker(
             settings, clock, journal, offsets, self._unstored, self._mark, chains
         )
@@ -182,13 +182,15 @@ class GroupTable(QueueMoments):
             made = await self._maker.make(name, topic, begins)
             self.require()
             if self._epoch != epoch:
-                raise NoPermission(f"the group has come to epoch {self._epoch}: open again")
+                raise NoPermission(
+                    f"the broker group is in epoch {self._epoch} now: open the session again"
+                )
         if note := self.opening_note(name, topic, temporary=temporary):
             self._unstored.entries |= note
             self.acked.notify()
         if made is not None and key not in self._groups:
             group = self._groups[key] = made
-            gone = self.fit(group)  # the topic may have changed while we looked
+            gone = self.fit(group)  # the topic may have changed during the reads
             if gone is not None:
                 raise gone
             self.follow_start(group)
@@ -260,7 +262,9 @@ class GroupTable(QueueMoments):
         try:
             self._gate.require(Permission.READ)
             if self._gate.epoch != self._epoch and self._groups:
-                raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
+                raise NoPermission(
+                    f"the broker group is in epoch {self._gate.epoch} now: open the session again"
+                )
         except NoPermission as error:
             self.drop(error)
             raise
@@ -294,7 +298,7 @@ class GroupTable(QueueMoments):
             self.acked.notify()
 
     def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
-        """Call the group's `on_time` at `due_ms`."""
+        """Call the group's `on_timer` at `due_ms`."""
         if group.timer_ms is None or due_ms < group.timer_ms:
             group.timer_ms = due_ms
             if due_ms not in group.timers:  # a far one is asked for again after each nearer one
@@ -364,7 +368,7 @@ class GroupTable(QueueMoments):
 
     # ---- inside
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
-        """Fit the group to its topic: end it and return the error if that is gone, else grow it.
+        """Grow the group with its topic; if the topic is gone, end the group and return the error.
 
         Queues that are new to this broker may have progress: other brokers may know them already.
         """
@@ -394,7 +398,7 @@ class GroupTable(QueueMoments):
         if group.timer_ms == due_ms:
             group.timer_ms = None
         if self._groups.get((group.name, group.topic_id)) is group:
-            group.on_time(self._clock.monotonic_ms())
+            group.on_timer(self._clock.monotonic_ms())
             self.changed(group)
 
     def _forget_idle(self, group: ConsumerGroup, seen_ms: int) -> None:

@@ -26,10 +26,11 @@ import structlog
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.consume.chain_reads import ChainReads
 from fmqbroker.consume.delivery import Puller
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.pacing import Pace
 from fmqbroker.consume.registry import GroupTable
+from fmqbroker.consume.session import Session
 from fmqbroker.consume.subscriptions import Subscriptions
 from fmqbroker.consume.visible import Visible
 from fmqbroker.journal.journal import Journal
@@ -157,7 +158,9 @@ class FetchService:
         if not 0 < len(wanted.session_id) <= _MAX_ID:
             raise InvalidArgument(f"a session id has 1 to {_MAX_ID} characters")
         if wanted.start not in client_pb2.StartAt.values():
-            raise InvalidArgument(f"start {wanted.start} is not known")
+            raise InvalidArgument(
+                f"start={wanted.start} is unknown to this broker: upgrade it, or use another start"
+            )
         topic = await self._topic(wanted.topic)
         begin = (wanted.group, topic, wanted.start, wanted.start_ms)
         opener = self._subscriptions if topic.ordered else None
@@ -176,7 +179,7 @@ class FetchService:
         if older is not None:
             older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
         self.groups.changed(group)
-        self._check_later(session)
+        self._schedule_check(session)
         return group, session
 
     async def _topic(self, name: str) -> TopicConfig:
@@ -187,7 +190,7 @@ class FetchService:
             _log.info("topics_not_refreshed")
         topic = self._cluster.topics.get(name)
         if topic is None:
-            raise UnknownTopic(f"no topic called {name}: create it first")
+            raise UnknownTopic(f"there is no topic {name!r}: create it first")
         if not topic.queues_in(self._broker_group):
             raise UnknownTopic(f"topic {name} has no queue in group {self._broker_group}")
         if (reason := conflict(topic, self._journal.state.topics)) is not None:
@@ -207,7 +210,7 @@ class FetchService:
         try:
             while request is not None:
                 await self.groups.find_epoch_ends(group, request.acks)
-                self._take(group, session, request)
+                self._apply_request(group, session, request)
                 request = await stream.receive()
         except TransportError:
             pass
@@ -215,7 +218,7 @@ class FetchService:
             error = refused
         session.finish(error)
 
-    def _take(
+    def _apply_request(
         self, group: ConsumerGroup, session: Session, request: client_pb2.ConsumeRequest
     ) -> None:
         now_ms = session.received_ms = self._clock.monotonic_ms()
@@ -228,7 +231,7 @@ class FetchService:
             group.ack(session, ack.queue_id, ack.generation, first, end, now_ms, ack.epoch)
         for handed in request.delivered:
             first, end = Offset(handed.first_offset), Offset(handed.end_offset)
-            group.handed(session, handed.queue_id, handed.generation, first, end)
+            group.note_handed_over(session, handed.queue_id, handed.generation, first, end)
         for nack in request.nacks:
             first, end = Offset(nack.first_offset), Offset(nack.end_offset)
             delay_ms = nack.delay_ms
@@ -240,7 +243,7 @@ class FetchService:
             if control.pause or control.resume:
                 paused = control.pause and not control.resume
                 group.pause(session, control.queue_id, control.generation, paused)
-        self._take_token(group, session, request.commit_token)
+        self._note_token(group, session, request.commit_token)
         if request.leave and not session.leaving:
             session.leaving = True
             group.leave(session, now_ms)
@@ -249,17 +252,17 @@ class FetchService:
         if session.leaving or (credit and session.hungry):
             session.stir()
 
-    def _take_token(self, group: ConsumerGroup, session: Session, token: int) -> None:
-        """Take a commit token (0: there is none), or one that had to wait for acks to count."""
-        session.asked_token = token or session.asked_token
-        if session.asked_token and group.all_count(session):
-            self._answer_when_stored(session, session.asked_token)
-            session.asked_token = 0
+    def _note_token(self, group: ConsumerGroup, session: Session, token: int) -> None:
+        """Answer a commit token (0: none came) once all acks before it count and are stored."""
+        session.waiting_token = token or session.waiting_token
+        if session.waiting_token and group.all_acks_count(session):
+            self._answer_when_stored(session, session.waiting_token)
+            session.waiting_token = 0
         elif token:
             self._answer_when_stored(session, 0)
 
     def _answer_when_stored(self, session: Session, token: int) -> None:
-        """Answer the token when all acks so far are stored. 0: only have who leaves wait for it."""
+        """Answer the token when all acks so far are stored; 0: only a leaving session waits."""
 
         def stored(error: FmqError | None) -> None:
             session.open_tokens -= 1
@@ -267,7 +270,7 @@ class FetchService:
             lacks = session.unstorable and self._gate.mode is not Mode.MASTER
             if token and error is None and not lacks:
                 session.tokens.append(token)
-            session.stir()  # who leaves waits for the last of them, answered or not
+            session.stir()  # a leaving session waits for the last of them, answered or not
 
         session.open_tokens += 1
         self.groups.when_stored(stored)
@@ -298,9 +301,9 @@ class FetchService:
             if not (look or session.stirred):
                 await session.wake.wait()
             session.stirred = False
-            reply = await self._pending(group, session)
+            reply = await self._next_reply(group, session)
 
-    async def _pending(
+    async def _next_reply(
         self, group: ConsumerGroup, session: Session
     ) -> client_pb2.ConsumeReply | None:
         """Return one message with everything that is pending, or None if nothing is."""
@@ -334,7 +337,7 @@ class FetchService:
             sent = await self._puller.pull(group, session, reply)
             self.groups.require()
         except NoPermission:
-            return False  # this session, like all others, has been asked to end
+            return False  # all sessions have been asked to end
         except FmqError as error:  # the journal cannot be read there: it says where and why
             _log.error("cannot_deliver", group=group.name, topic=group.topic, error=str(error))
             session.finish(error)
@@ -364,7 +367,7 @@ class FetchService:
         session.ignored.clear()
 
     # ---- time
-    def _check_later(self, session: Session) -> None:
+    def _schedule_check(self, session: Session) -> None:
         settings = self._settings
         dead_ms = session.received_ms + settings.consumer_dead_after_ms
         now_ms = self._clock.monotonic_ms()
@@ -372,9 +375,9 @@ class FetchService:
         beat_ms = settings.consumer_heartbeat_ms
         beat_ms += now_ms if session.heartbeat else session.sent_ms
         due_ms = max(min(beat_ms, dead_ms), now_ms + 1)
-        self._timers.at(due_ms, lambda: self._check(session))
+        self._timers.at(due_ms, lambda: self._check_liveness(session))
 
-    def _check(self, session: Session) -> None:
+    def _check_liveness(self, session: Session) -> None:
         """Send a due heartbeat, end a dead consumer's stream, or notice an expired lease."""
         now_ms = self._clock.monotonic_ms()
         if session.over:
@@ -395,4 +398,4 @@ class FetchService:
         if now_ms - session.sent_ms >= self._settings.consumer_heartbeat_ms:
             session.heartbeat = True
             session.stir()
-        self._check_later(session)
+        self._schedule_check(session)

@@ -62,7 +62,9 @@ class Subscriptions:
                 await self._chains.edit(topic.name, lambda stored: named(stored, name))
             group = await self._open(name, topic, temporary=temporary)
         if self._gate.epoch != epoch:
-            raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
+            raise NoPermission(
+                f"the broker group is in epoch {self._gate.epoch} now: open the session again"
+            )
         return group
 
     async def run(self) -> None:

@@ -111,7 +111,7 @@ class Retention:
         return 0, highest
 
     def _may_by_age(self) -> bool:
-        """Return whether the clock is good enough to delete by age; log each change of that."""
+        """Return whether the clock allows deletion by age; log each change."""
         doubt = self._clock_doubt()
         held = doubt is not None
         if held is not self._held:
@@ -119,7 +119,7 @@ class Retention:
             if held:
                 _log.warning("deletion_by_age_held", reason=doubt)
             else:
-                _log.info("deletion_by_age_goes_on")
+                _log.info("deletion_by_age_resumed")
         return not held
 
     def _others_hold(self) -> Position:

@@ -118,7 +118,7 @@ class SegmentService:
             data = await self._journal.raw.read(base, at, length)
             # The journal may have been truncated, or reset and started again, during the read.
             if base + at + length > self._end():
-                raise NotFound(f"segment {base} was cut or dropped while it was read")
+                raise NotFound(f"segment {base} was truncated or deleted while it was read")
             self._journal.raw.extent(base)
             return data
 

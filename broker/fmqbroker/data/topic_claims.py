@@ -66,7 +66,7 @@ class TopicClaims:
             try:
                 await self.claim()
             except FmqError as error:
-                _log.warning("topic_numbers_not_claimed", reason=str(error))
+                _log.warning("topic_ids_not_claimed", reason=str(error))
                 await self._clock.sleep(_RETRY_S)
                 continue
             if self._view.changed.count == seen:  # else the topics changed in one of those turns
@@ -140,7 +140,5 @@ class TopicClaims:
             if (reason := conflict(topic, self._journal.state.topics)) is not None:
                 refused[topic] = reason
         for topic in refused.keys() - self._complained:
-            _log.error(
-                "topic_number_contradicts_journal", topic=topic.name, reason=str(refused[topic])
-            )
+            _log.error("topic_id_contradicts_journal", topic=topic.name, reason=str(refused[topic]))
         self._complained = frozenset(refused)

@@ -185,7 +185,7 @@ class Failover:
                 await self._terms.leave(edit, self._group.state.version, reason)
         except (FmqError, TimeoutError) as error:
             self._terms.drop(reason)
-            _log.warning("left_untidily", reason=str(error) or "time is out")
+            _log.warning("leave_incomplete", reason=str(error) or "time is out")
 
     async def _last_edit(self) -> GroupState | None:
         """Return the state in which a broker that stops leaves the group; None: as it is.
@@ -352,7 +352,7 @@ class Failover:
         except FmqError as error:  # the master cannot be reached, or refuses
             reason = str(error)
         if reason:
-            _log.info("hand_over_again", term=frozen.term, reason=reason)
+            _log.info("hand_over_retried", term=frozen.term, reason=reason)
             await self._clock.sleep(_RETRY_S)
         else:
             self._handed_over = frozen.term

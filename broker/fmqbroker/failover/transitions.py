@@ -117,7 +117,7 @@ class Terms:
         # F14: a slave's longer suffix is pulled before the EPOCH batch, or it could never come.
         heard = self._heard()
         async with self._parts.master.reconciling:
-            if not heard <= self._heard():  # what they gave me went, for a more advanced journal
+            if not heard <= self._heard():  # a more advanced journal has replaced what they sent
                 return False
             return await self._open(edit, version)
 
@@ -160,7 +160,7 @@ class Terms:
         log = _log.error if edit.degraded else _log.info
         log("master_opened", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
         await self._or_drop(p.offsets.become_master())
-        p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
+        p.master.open_for(edit.epoch)  # F9: nothing of this term was sent before
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True
@@ -197,15 +197,15 @@ class Terms:
                 while not self._has_all(edit.reader, edit.successor_incarnation):
                     await wait_any(p.master.changed, timeout_s=_POLL_S)
         except TimeoutError:
-            _log.warning("move_in_vain", to=edit.reader, reason="it did not have all in time")
+            _log.warning("move_timed_out", to=edit.reader, reason="it did not have all in time")
             return False
         done = await p.group.change(lambda _: edit, version) is not None
         if done:
-            _log.info("mastership_given", epoch=edit.epoch, to=edit.reader, end=p.journal.end)
+            _log.info("mastership_handed_over", epoch=edit.epoch, to=edit.reader, end=p.journal.end)
         return done
 
     def _has_all(self, successor: BrokerId, incarnation: str) -> bool:
-        """Return whether that very process has this whole journal; durably if the policy asks."""
+        """Return whether the slave's process has the whole journal; durable, if the policy asks."""
         p = self._parts  # F16: by its acks, and of the stream that it has now
         view = p.master.links.get(successor)
         if view is None or not view.connected or view.incarnation != incarnation:
@@ -223,7 +223,7 @@ class Terms:
             return False
         if given:  # F16: a successor has all that its master had, and here it is on its disk
             p.journal.doubts.made_whole()
-        _log.info("mastership_taken", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
+        _log.info("mastership_claimed", epoch=edit.epoch, reason=edit.reason, end=p.journal.end)
         return True
 
     async def leave(self, edit: GroupState | None, version: int, reason: str) -> None:
@@ -236,7 +236,7 @@ class Terms:
             edit = None
         await p.group.withdraw()
         if edit is not None and await p.group.change(lambda _: edit, version) is not None:
-            _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
+            _log.info("reads_handed_over", epoch=edit.epoch, reader=edit.reader)
 
     async def freeze(self, term: Epoch, reason: str) -> None:
         """Stop serving in `term` for good; then freeze its record."""

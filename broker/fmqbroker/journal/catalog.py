@@ -25,7 +25,7 @@ from fmqcore.ids import Offset, Position
 from fmqcore.journal.derived import QUEUE_INDEX, DerivedIndex, P, Part
 from fmqcore.journal.index import IndexEntry, SegmentIndex
 from fmqcore.journal.segments import NO_CORRECTION
-from fmqcore.journal.state import taking_next_offsets
+from fmqcore.journal.snap_payload import taking_next_offsets
 
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024
 MAX_COLD_BYTES: Final = 32 * 1024 * 1024

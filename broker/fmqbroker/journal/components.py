@@ -12,7 +12,7 @@ from fmqbroker.journal.tail_cache import Tail
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One of each."""
+    """The components that a journal is made of, one of each."""
 
     store: SegmentStore
     tail: Tail

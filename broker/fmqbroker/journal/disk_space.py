@@ -146,7 +146,7 @@ class Space:
         free = await self._disk.free_bytes()
         kept = self._kept if claim is Claim.DATA else 0
         if low := self._too_low(free, kept, size):
-            raise DiskFull(f"a file of {size} bytes is wanted: {low}")
+            raise DiskFull(f"no room for a file of {size} bytes: {low}")
         self._free = min(self._free, free - size)
 
     # ---- the reserve

@@ -8,12 +8,12 @@ that place to the last bit. Rolling to the next segment is logical too: an EOF f
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
 
 import structlog
 
 from fmqbroker.journal.catalog import Catalog, segment_start
 from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
+from fmqbroker.journal.drafts import Appended, BatchDraft, Snaps, control_payloads, long_snap
 from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
@@ -34,7 +34,7 @@ from fmqcore.batch.header import (
 )
 from fmqcore.clocks import FUTURE_MS
 from fmqcore.errors import Malformed, StorageFull, TooLarge
-from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.ids import Epoch, Offset, Position
 from fmqcore.journal.kinds import apply_batch, kind_of
 from fmqcore.journal.scan import Cursor, check_batches
 from fmqcore.journal.segments import (
@@ -46,41 +46,12 @@ from fmqcore.journal.segments import (
     snap_room,
     usual_snap,
 )
-from fmqcore.journal.state import JournalState, Snapshot
+from fmqcore.journal.snap_payload import Snapshot
+from fmqcore.journal.state import JournalState
 from fmqcore.turns import Turns
 from fmqport.clock import Clock
 
-LONG_SNAP: Final = 64 * 1024
-"""Bytes of a SNAP that takes more than a short turn of the loop to decode."""
-Snaps = dict[Position, JournalState]
-"""Decoded SNAP payloads by the positions of their batches."""
 log = structlog.get_logger()
-
-
-class BatchDraft(NamedTuple):
-    """A batch before it has a place. Control batches use topic 0, queue 0, record_count 0."""
-
-    type: BatchType
-    payload: bytes
-    payload_crc: int
-    topic_id: TopicId = TopicId(0)
-    queue_id: int = 0
-    record_count: int = 0
-    attrs: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    base_sequence: int = 0
-    tag_mask: int = 0
-    deliver_at_ms: int = 0
-
-
-class Appended(NamedTuple):
-    """The place of an appended batch."""
-
-    position: Position
-    end: Position
-    base_offset: Offset
-    store_ms: int
 
 
 class Head:
@@ -155,7 +126,7 @@ class Head:
         if kind == BatchType.DATA:
             base_offset = self.state.next_offsets.get((topic_id, queue_id), base_offset)
             if not record_count:
-                raise Malformed("a DATA batch needs records")
+                raise Malformed("a DATA batch must have at least one record")
         elif kind == BatchType.EPOCH:
             epoch = decode_epoch(payload).epoch
             assert epoch > self.epoch, "a term is opened once, and terms rise"  # F2
@@ -320,7 +291,7 @@ class Head:
         headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
         snapshot, self._built = self._own_snapshot(headers, data), None
         snaps = {} if snaps is None else snaps
-        payloads = _control_payloads(headers, data, snaps, known=snapshot is not None)
+        payloads = control_payloads(headers, data, snaps, known=snapshot is not None)
         claim = self._claim_of(headers)
         at, first, starts = 0, 0, list[int]()
         for header, payload in zip(headers, payloads, strict=True):
@@ -347,7 +318,7 @@ class Head:
             self._last_ms = headers[-1].store_ms
 
     def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
-        """Return the broker's own snapshot if it equals a leading SNAP: no need to decode that.
+        """Return the broker's own snapshot if the leading SNAP equals it, to skip decoding.
 
         It is built once for `unpacking` and `append_replica`: while the end is the same, so is the
         state.
@@ -415,42 +386,3 @@ class Head:
         """Return the store time in ms; it never falls within a segment: searches rely on that."""
         self._last_ms = max(self._last_ms, self._clock.wall_ms())
         return self._last_ms
-
-
-def long_snap(data: bytes) -> BatchHeader | None:
-    """Return the header of a long SNAP at the start of received batches; None if there is none."""
-    if len(data) < LONG_SNAP:
-        return None
-    try:
-        header = parse_header(data)
-    except BadBatch:
-        return None
-    long = header.type == BatchType.SNAP and header.payload_len >= LONG_SNAP
-    return header if long else None
-
-
-def _control_payloads(
-    headers: Sequence[BatchHeader], data: bytes, snaps: Snaps, *, known: bool
-) -> list[bytes]:
-    """Return the payloads for the state, all decoded once so that nothing stays half-applied.
-
-    SNAPs that `snaps` lacks are added to it. `known`: the first one is applied without decoding.
-    """
-    payloads, at = [], 0
-    for header in headers:
-        payload = b""
-        row = kind_of(header.type)
-        wanted = row.by_payload and (at or not known) and header.position not in snaps
-        if wanted and row.decode is not None:
-            payload = data[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
-            try:
-                decoded = row.decode(payload)
-            except Malformed as error:
-                raise BadBatch(
-                    BatchFault.CONTENT, f"at position {header.position}: {error}"
-                ) from error
-            if isinstance(decoded, JournalState):
-                snaps[header.position] = decoded
-        payloads.append(payload)
-        at += header.stored_len
-    return payloads

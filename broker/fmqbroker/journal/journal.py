@@ -21,8 +21,9 @@ from fmqbroker.journal import truncation
 from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.journal.components import Parts
 from fmqbroker.journal.damage_notes import note
+from fmqbroker.journal.drafts import Appended, BatchDraft, Snaps, long_snap
 from fmqbroker.journal.flusher import Flusher
-from fmqbroker.journal.head import Appended, BatchDraft, Head, Snaps, long_snap
+from fmqbroker.journal.head import Head
 from fmqbroker.journal.raw_files import RawReader
 from fmqbroker.journal.reader import Reader
 from fmqbroker.journal.recovery import Recovered, recover
@@ -253,7 +254,7 @@ class Journal:
         return await in_turns(self._head.unpacking(data))
 
     def follow(self) -> None:
-        """Note that appends come from a master from here on."""
+        """Note that batches are appended from a master from now on."""
         self._parts.store.space.follows = True
 
     async def wait_durable(self, position: Position) -> None:

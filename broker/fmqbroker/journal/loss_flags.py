@@ -29,7 +29,7 @@ class Doubts:
 
     @property
     def emptied(self) -> bool:
-        """Whether this broker's disk was lost and no master has made it whole since.
+        """Whether the disk was lost, and the journal was not completed by a master since.
 
         Being whole in memory is enough while this process lives, but not after an unclean stop.
         """

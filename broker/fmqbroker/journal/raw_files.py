@@ -32,7 +32,7 @@ class RawReader:
         return [Extent(segment.base, segment.end) for segment in self._store.segments]
 
     def extent(self, base: Position) -> Extent:
-        """Return the segment of that base. Raises `NotFound` if deleted or never there."""
+        """Return the segment that starts at `base`. Raises `NotFound` if it does not exist."""
         segment = self._segment(base)
         return Extent(segment.base, segment.end)
 
@@ -64,6 +64,6 @@ class RawReader:
         if segment is None or segment.base != base:
             raise NotFound(
                 f"segment {base} is not in {self._store.disk.path}: deleted by retention, or never "
-                f"there; what is there begins at {self._store.journal_start}"
+                f"there; the journal starts at {self._store.journal_start}"
             )
         return segment

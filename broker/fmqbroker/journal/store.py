@@ -139,7 +139,7 @@ class SegmentStore:
                 file = await self.disk.open(segment_name(base))
             except FileNotFoundError:
                 raise NotFound(f"segment {base} was deleted") from None
-            if base in self._open:  # somebody else was quicker
+            if base in self._open:  # another task opened it first
                 await file.close()
             elif not self._stands(segment):
                 await file.close()

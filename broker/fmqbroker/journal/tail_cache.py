@@ -119,7 +119,7 @@ class Tail:
         self._pieces, self._piece_starts, self._loose = [], [], 0
 
     def _join(self) -> None:
-        """Make blocks of everything: a reader is about to use it."""
+        """Join pending appends into blocks, so that a reader can use them."""
         self.seal()
         while self._unjoined:
             start, pieces = next(iter(self._unjoined.items()))

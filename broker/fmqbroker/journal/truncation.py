@@ -178,11 +178,12 @@ def _no_way_back() -> Iterator[None]:
 def _require_below(parts: Parts, position: Position) -> None:
     if not parts.store.journal_start <= position <= parts.tail.end:
         raise NotFound(
-            f"cannot cut at {position}: the journal is [{parts.store.journal_start}, "
+            f"cannot truncate at {position}: the journal is [{parts.store.journal_start}, "
             f"{parts.tail.end})"
         )
     if position < parts.checkpoints.commit_end and position < parts.tail.end:
-        # R5; `commit_end` may be past our end, then there is nothing committed to lose.
+        # R5; `commit_end` may be past the journal's end: then nothing committed can be lost.
         raise InvalidArgument(
-            f"will not cut at {position}: what is below {parts.checkpoints.commit_end} is committed"
+            f"will not truncate at {position}: the journal is committed up to "
+            f"{parts.checkpoints.commit_end}"
         )

@@ -16,7 +16,7 @@ SPACE_RETRY_S: Final = 1.0
 
 
 class Keeper:
-    """See the module."""
+    """The journal's background work; see the module."""
 
     def __init__(self, parts: Parts, resumes: Resumes, clock: Clock) -> None:
         self._parts = parts

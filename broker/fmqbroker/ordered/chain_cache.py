@@ -36,7 +36,7 @@ _RETRY_S: Final = 1.0
 
 
 class _Entry:
-    """One watched name: its chain, if it has one, and who needs it."""
+    """One watched topic name: its chain, if it has one, and its users."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.stop = stop
@@ -98,7 +98,7 @@ class ChainCache:
         return name is not None and bool(self._entries[name].complaint)
 
     def is_unknown(self, topic_id: int) -> bool:
-        """Return whether that is an ordered topic whose newest chain could not be read or decoded.
+        """Return whether the topic is ordered and its newest chain was not read or decoded.
 
         Nothing may be concluded then from what the cached chain, if any, does not have.
         """
@@ -174,7 +174,7 @@ class ChainCache:
             try:
                 stored = await self._nodes.write(before, edit)
             except (BadVersion, Unavailable):
-                self._look(name)
+                self._request_read(name)
                 return False
             if entry is not None:
                 self._adopt(name, entry, stored)
@@ -229,7 +229,7 @@ class ChainCache:
             entry = self._entry(name)
             if entry.own != number:
                 entry.own = number
-                self._look(name)
+                self._request_read(name)
             await slices.step()
         for name, entry in list(self._entries.items()):
             if entry.own and name not in own:
@@ -240,9 +240,9 @@ class ChainCache:
     def _entry(self, name: str) -> _Entry:
         entry = self._entries.get(name)
         if entry is None:
-            stop = self._nodes.watch(name, partial(self._look, name))
+            stop = self._nodes.watch(name, partial(self._request_read, name))
             entry = self._entries[name] = _Entry(stop)
-            self._look(name)
+            self._request_read(name)
         return entry
 
     def _forget_unneeded(self, name: str, entry: _Entry) -> None:
@@ -251,7 +251,7 @@ class ChainCache:
             self._adopt(name, entry, None)
             del self._entries[name]
 
-    def _look(self, name: str) -> None:
+    def _request_read(self, name: str) -> None:
         self._dirty[name] = None
         self._fired.notify()
 

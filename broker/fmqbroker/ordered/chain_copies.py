@@ -112,7 +112,7 @@ class ChainCopies:
 
     # ---- other brokers
     async def run(self) -> None:
-        """Ask early in each term, so that the first sender does not wait for it."""
+        """Ask for the copies early in each term, so that the first sender does not wait."""
         while True:
             seen = self._role_changed.count
             if any(True for _ in self._cache.topics()):

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.figures import REASONS, Figures, figures_of, switch_reason
-from fmqbroker.ordered.sender_standing import Senders
+from fmqbroker.ordered.senders import Senders
 from fmqcore.ids import TopicId
 from fmqcore.zk.chain import Chain
 from fmqport.clock import Clock
 
 
 class TopicFigures(NamedTuple):
-    """One ordered topic."""
+    """Figures of one ordered topic."""
 
     topic: str
     figures: Figures

@@ -28,7 +28,8 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.chain_copies import ChainCopies
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties, Step
-from fmqbroker.ordered.sender_standing import Senders, SenderStanding, WatchedNodes
+from fmqbroker.ordered.sender_standing import SenderStanding
+from fmqbroker.ordered.senders import Senders, WatchedNodes
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
@@ -72,7 +73,7 @@ _EVENTS: Final[Mapping[Action, str]] = {
 
 @dataclass(slots=True)
 class _Memory:
-    """What this broker noted of one topic. Monotonic milliseconds."""
+    """Notes of this coordinator on one topic; times are monotonic milliseconds."""
 
     trouble: tuple[int, int] | None = None  # (segment, since when its group is silent or lacks one)
     closing: tuple[int, int] | None = None  # (segment, since when it is seen to close)

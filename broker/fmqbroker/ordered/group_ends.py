@@ -153,7 +153,9 @@ class GroupEndsCaller:
         config = self._view.configs.get(group)
         state = self._view.states.get(group, GroupState())
         if config is None:
-            raise TransportError(f"there is no group {group}")
+            raise TransportError(
+                f"there is no group {group}: it is not in the cluster configuration"
+            )
         id = state.reader if state.mode is Mode.SLAVE_CONSUME else state.master or config.master
         member = config.member(id)
         if member is None:

@@ -137,7 +137,7 @@ class OwnDuties:
         return Serving.READER if reads and gate.permission() & Permission.READ else Serving.NOTHING
 
     def is_full(self) -> bool:
-        """Return whether this broker is the master and takes no records for want of room."""
+        """Return whether this broker is master and refuses records because its disk is full."""
         return self.serving() is Serving.MASTER and self._holdings.is_full()
 
     def ends(self, chain: Chain) -> PerQueue | None:
@@ -229,7 +229,7 @@ class OwnDuties:
         if decision.action is Action.GIVE_END:
             ended = decision.edit.segment(decision.segment)
             end = ended.end if ended is not None else None
-            _log.info("chain_end_given", topic=chain.topic, segment=decision.segment, end=end)
+            _log.info("chain_end_set", topic=chain.topic, segment=decision.segment, end=end)
         elif decision.action is Action.LOWER_END:
             _log.warning("chain_end_lowered", topic=chain.topic, reason=decision.reason)
         elif decision.action is Action.MOVE_HEADS:

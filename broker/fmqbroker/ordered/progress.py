@@ -40,8 +40,8 @@ class FinishedProgress:
         self._published: dict[TopicId, Mapping[str, PerQueue]] = {}
         self._callbacks: dict[Callable[[TopicId], None], None] = {}
         for chain in cache.topics():
-            self._look(chain.topic_id)
-        cache.on_changed(self._look)
+            self._note_chain(chain.topic_id)
+        cache.on_changed(self._note_chain)
 
     def progress(self, topic: Chain) -> Mapping[str, PerQueue]:
         """Return the next offset of each queue by subscription: all before it is acked."""
@@ -80,7 +80,7 @@ class FinishedProgress:
                 await (wait_any(changed, acked) if self._due else changed.wait())
 
     # ---- inside
-    def _look(self, topic_id: TopicId) -> None:
+    def _note_chain(self, topic_id: TopicId) -> None:
         self._published.pop(topic_id, None)
         chain = self._cache.of(topic_id)
         if chain is not None and any(True for _ in chain.ended_heads(self._broker_group)):

@@ -70,7 +70,7 @@ class Admission:
         """Return the topic of that name; raise `UnknownTopic` without one."""
         topic = self.view.topics.get(name)
         if topic is None:
-            raise errors.UnknownTopic(f"no topic called {name}: create it first")
+            raise errors.UnknownTopic(f"there is no topic {name!r}: create it first")
         return topic
 
     async def find_topics(self, names: Iterable[str]) -> None:

@@ -83,7 +83,7 @@ class Intake:
     def _reply(self, refusal: Refusal | None) -> None:
         epoch = self._gate.epoch
         if refusal is None:
-            _log.info("messages_taken", epoch=epoch)
+            _log.info("messages_accepted", epoch=epoch)
         elif refusal.cause in (Cause.ROOM, Cause.POLICY):
             cause = refusal.cause.value
             _log.warning("messages_refused", epoch=epoch, cause=cause, reason=refusal.reason)

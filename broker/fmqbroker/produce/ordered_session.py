@@ -1,6 +1,6 @@
 """One ordered producer's stream: its place in the line, news of the chain, and its batches.
 
-A stream whose `SenderOpen` names no place gets one (`ordered/sender_standing.py`), and keeps it
+A stream whose `SenderOpen` names no place gets one (`ordered/senders.py`), and keeps it
 until the stream ends or its client is silent for longer than `consumer_dead_after_ms`. Whatever
 this broker's role is, the sender gets a `SenderState` at each change, and its reports are taken.
 Its batches go to `ordered/append.py`: only the master of the open segment's group stores them.
@@ -24,7 +24,8 @@ import structlog
 from fmqbroker.ordered.append import OrderedAppend
 from fmqbroker.ordered.group_ends import GroupEndsCaller
 from fmqbroker.ordered.last_records import last_records
-from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.ordered.sender_standing import SenderStanding
+from fmqbroker.ordered.senders import Senders
 from fmqbroker.ordered.session_batches import SessionBatches
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings

@@ -29,7 +29,7 @@ _LEASE_CHECK_S: Final = 0.25
 """Interval at which a waiting ack checks the gate: an expiring lease sends no signal."""
 
 
-class Waiting(NamedTuple):
+class PendingAck(NamedTuple):
     """An ack not yet sent: due when its level's end passes `end`, or at once if `code` is set."""
 
     correlation: int
@@ -54,13 +54,13 @@ class AckQueue:
         self._commit = commit
         self._gate = gate
         self._clock = clock
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingAck] = deque()
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: PendingAck) -> None:
         """Append a pending ack to the queue."""
         self._waiting.append(waiting)
         self.bytes += _held_bytes(waiting)
@@ -106,7 +106,7 @@ class AckQueue:
         epochs = self._journal.state.epochs
         return epochs[-1][0] if epochs else Epoch(0)
 
-    def _loss_reason(self, first: Waiting, epoch: Epoch) -> str | None:
+    def _loss_reason(self, first: PendingAck, epoch: Epoch) -> str | None:
         """Return why `first` can no longer be acknowledged; None while it can."""
         if first.epoch != epoch:
             return f"appended in epoch {first.epoch}, but the broker is in epoch {epoch}"
@@ -120,11 +120,11 @@ class AckQueue:
         return None
 
 
-def _held_bytes(waiting: Waiting) -> int:
+def _held_bytes(waiting: PendingAck) -> int:
     return waiting.size + len(waiting.message) + _ACK_BYTES
 
 
-def _failed(waiting: Waiting, code: int, message: str) -> client_pb2.ProduceAck:
+def _failed(waiting: PendingAck, code: int, message: str) -> client_pb2.ProduceAck:
     return client_pb2.ProduceAck(
         correlation=waiting.correlation,
         code=client_pb2.ErrorCode.Name(code),

@@ -105,7 +105,8 @@ class ProduceService:
         try:
             if opening.producer_epoch > MAX_PRODUCER_EPOCH:
                 raise errors.InvalidArgument(
-                    f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
+                    f"producer epoch {opening.producer_epoch} is above the maximum, "
+                    f"{MAX_PRODUCER_EPOCH}"
                 )
             opened.settles_only = self._settles_only(opening)
             if not opened.settles_only:

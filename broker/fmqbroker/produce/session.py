@@ -24,7 +24,7 @@ from typing import Final
 
 from fmqbroker.journal.journal import Appended, BatchDraft
 from fmqbroker.produce.admission import Admission
-from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, Waiting
+from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, PendingAck
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore import errors
 from fmqcore.batch.header import BatchType
@@ -63,7 +63,7 @@ class ProduceSession:
         self._reading = True
         self._persist_to = Position(0)
         self._persist = Signal()
-        self._strange: set[int] = set()  # topics asked for once, in vain
+        self._looked_up_topics: set[int] = set()  # topics asked for once, in vain
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start the tasks that read, answer, and request the fsyncs that batches ask for."""
@@ -79,11 +79,11 @@ class ProduceSession:
     # ---- reading
 
     async def _read(self) -> None:
-        await self._take(self._opening)
+        await self._accept(self._opening)
         while (request := await self._stream.receive()) is not None:
             if request.HasField("open"):
                 raise errors.Malformed("`open` again: a produce session has one, in its beginning")
-            await self._take(request)
+            await self._accept(request)
             while (
                 self._acks.bytes > self._settings.session_window_bytes or self._admission.is_full()
             ):
@@ -92,9 +92,9 @@ class ProduceSession:
         self._reading = False
         self._queued.notify()
 
-    async def _take(self, request: client_pb2.ProduceRequest) -> None:
+    async def _accept(self, request: client_pb2.ProduceRequest) -> None:
         """Append a message's batches; of a refused batch, queue only the refusal (P6)."""
-        await self._learn_topics(request)
+        await self._look_up_topics(request)
         refusal: FmqError | None = None
         try:
             self._require_newest()
@@ -106,7 +106,7 @@ class ProduceSession:
             try:
                 waiting = self._append_or_settle(batch, refusal)
             except FmqError as error:
-                waiting = Waiting(
+                waiting = PendingAck(
                     batch.correlation,
                     int(batch.ack),
                     code=int(error.code),
@@ -121,7 +121,7 @@ class ProduceSession:
 
     def _append_or_settle(
         self, batch: client_pb2.ProduceBatch, refusal: FmqError | None
-    ) -> Waiting:
+    ) -> PendingAck:
         if refusal is not None:
             return self._settle(batch, refusal)
         try:
@@ -133,7 +133,7 @@ class ProduceSession:
         if self.superseded:
             raise errors.ProducerFenced(
                 f"producer {self.producer_id} has opened a later session than this one, "
-                f"{self.producer_epoch}: what comes late is not stored after what is newer"
+                f"{self.producer_epoch}: its late batches are not stored"
             )
 
     def _require_epoch(self) -> None:
@@ -145,24 +145,24 @@ class ProduceSession:
                 "open a new session"
             )
 
-    async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
+    async def _look_up_topics(self, request: client_pb2.ProduceRequest) -> None:
         known = self._admission.view.topics_by_id
         strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
-        if strange - self._strange:
-            self._strange |= strange
+        if strange - self._looked_up_topics:
+            self._looked_up_topics |= strange
             await self._admission.find_ids(strange)
 
     # ---- repeats where no messages are taken (P9)
 
-    def _settle(self, batch: client_pb2.ProduceBatch, refusal: FmqError) -> Waiting:
+    def _settle(self, batch: client_pb2.ProduceBatch, refusal: FmqError) -> PendingAck:
         """Return the ack of a batch that is in the journal already; raise `refusal` for others.
 
         Its topic may have left the group since, as the topics of a group that is removed do.
         """
-        known = self._known(batch) if self._may_settle(batch) else None
+        known = self._stored_batch(batch) if self._may_settle(batch) else None
         if known is None:
             raise refusal
-        return self._waiting(batch, known)
+        return self._pending_ack(batch, known)
 
     def _is_new(self, batch: client_pb2.ProduceBatch) -> bool:
         """Return whether a refused batch is not in the journal, and no copy can get into it (P9).
@@ -177,7 +177,7 @@ class ProduceSession:
         if forgotten or not self._may_settle(batch):
             return False
         try:
-            return self._known(batch) is None
+            return self._stored_batch(batch) is None
         except (errors.OutOfSequence, errors.ProducerFenced):
             return False
 
@@ -186,7 +186,7 @@ class ProduceSession:
         same_term = self.epoch == self._admission.gate.epoch
         return newest and same_term and self._admission.is_sole_writer()
 
-    def _known(self, batch: client_pb2.ProduceBatch) -> ProducedBatch | None:
+    def _stored_batch(self, batch: client_pb2.ProduceBatch) -> ProducedBatch | None:
         key = TopicId(batch.topic_id), batch.queue_id
         check = self._journal.state.check_sequence
         count = batch.record_count
@@ -194,7 +194,7 @@ class ProduceSession:
 
     # ---- appending
 
-    def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
+    def _append(self, batch: client_pb2.ProduceBatch) -> PendingAck:
         payload, level = batch.payload, int(batch.ack)
         topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
         self._admission.check(batch)
@@ -207,7 +207,7 @@ class ProduceSession:
         size = 0
         producer_id = 0 if level == _ONE_WAY else self.producer_id  # no retry: nothing to know
         if producer_id:
-            done = self._known(batch)
+            done = self._stored_batch(batch)
         if done is None:
             if producer_id:
                 self._admission.limits.require_producer(
@@ -230,17 +230,17 @@ class ProduceSession:
                 batch.tag_mask,
             )
             done, size = self._journal.append(draft), len(payload)
-        return self._waiting(batch, done, size)
+        return self._pending_ack(batch, done, size)
 
-    def _waiting(
+    def _pending_ack(
         self, batch: client_pb2.ProduceBatch, done: ProducedBatch | Appended, size: int = 0
-    ) -> Waiting:
+    ) -> PendingAck:
         """Return the pending ack of a batch in the journal; request the fsync that it needs."""
         level = int(batch.ack)
         if level in FSYNCED and done.end > self._persist_to:
             self._persist_to = done.end
             self._persist.notify()
-        return Waiting(
+        return PendingAck(
             batch.correlation,
             level,
             done.end,

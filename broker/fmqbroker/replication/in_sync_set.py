@@ -94,7 +94,7 @@ class InSyncSet:
 
     @property
     def current(self) -> Isr | None:
-        """The in-sync set in the group's state; None if no term of this broker stands there."""
+        """The in-sync set in the group state; None unless this broker's term is current there."""
         state = self._group.state.value
         is_master = state.mode is Mode.MASTER and state.master == self._me
         return state.isr if self._epoch and is_master and state.epoch == self._epoch else None

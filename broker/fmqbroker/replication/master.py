@@ -180,7 +180,7 @@ class MasterReplication:
             incarnation=self._incarnation,
         )
         if (twin := self._streams.twin_reason(link)) is not None:
-            _log.error("two_of_one_name", slave=broker, reason=twin)
+            _log.error("slave_name_in_use_twice", slave=broker, reason=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
         stranger = (hello.cluster, hello.group) != (self._settings.cluster, self._settings.group)
@@ -203,9 +203,9 @@ class MasterReplication:
             async with asyncio.timeout(self._settings.dead_after_ms / 1000):
                 message: wire.SlaveMessage | None = await stream.receive()
         except TimeoutError:
-            raise LinkBroken(f"{stream.peer} has sent no Hello") from None
+            raise LinkBroken(f"{stream.peer} has sent no Hello in time") from None
         if message is None or not message.HasField("hello"):
-            raise LinkBroken(f"{stream.peer} must say Hello first")
+            raise LinkBroken(f"{stream.peer} must send Hello first")
         return message.hello
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
@@ -342,7 +342,7 @@ class MasterReplication:
         # R2, R5: no broker ever got what is truncated here, so none can have served it.
         assert self._left_over()
         assert position == self._settled.end
-        _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
+        _log.warning("term_start_truncated", start=position, end=journal.end, epoch=journal.epoch)
         await journal.truncate(position)
         self._settled.all()
 
@@ -382,9 +382,9 @@ class MasterReplication:
         return self._unopenable_reason()
 
     def _unopenable_reason(self) -> str | None:
-        """Return why this broker can open no term now (a reader must not stop for it then).
+        """Return why this broker can open no term now; None if it can.
 
-        None while it can.
+        While there is a reason, a reader must not stop serving for this master.
         """
         if self._group.unsettled and self._left_over():
             return f"{self._me} does not know yet whether its term stands"

@@ -68,7 +68,7 @@ class Host(Protocol):
         ...
 
     def held_by_all(self) -> Position:
-        """Return the position below which every in-sync disk has all: slaves may delete that."""
+        """Return the position up to which every in-sync disk has the journal."""
         ...
 
     def in_sync(self, broker: BrokerId) -> bool:
@@ -99,7 +99,7 @@ class Host(Protocol):
         ...
 
     def removal_reason(self, broker: BrokerId) -> str | None:
-        """Return why this broker must no longer serve that slave; None if it must."""
+        """Return why the slave must be disconnected; None if it stays."""
         ...
 
 
@@ -202,7 +202,9 @@ class MasterLink:
             async with self._in_time():
                 message = await self._receive_one()
             if not message.HasField("suffix"):
-                raise LinkBroken(f"{self.broker} owes a suffix from {position} and sends otherwise")
+                raise LinkBroken(
+                    f"{self.broker} must send its journal from {position}, and sent another message"
+                )
             self._require_pull()
             suffix = message.suffix
             if suffix.batches and bad is None:
@@ -389,7 +391,7 @@ class MasterLink:
                 raise await self._send_away(reason)
 
     async def _send_away(self, reason: str) -> LinkBroken:
-        """Send `reason` as the last message; the stream ends a bit later, or would overtake it."""
+        """Send `reason` as the last message; end the stream only after it has left."""
         self._farewell = reason
         self._wake.notify()
         await self._clock.sleep(self._settings.heartbeat_ms / 1000)

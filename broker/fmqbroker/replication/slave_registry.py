@@ -53,7 +53,7 @@ class Streams:
         return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
 
     def overtaken_reason(self, link: MasterLink) -> str | None:
-        """Return why this Hello is late: its slave has dialled again since; None if it is not."""
+        """Return why a Hello is outdated: its slave has dialled again; None if it is current."""
         incarnation, dial = self._dials.get(link.broker, ("", 0))
         if incarnation != link.incarnation or dial <= link.dial:
             return None

@@ -152,13 +152,16 @@ class Upstream:
         while True:
             message = await self._read_in_time(stream)
             if not message.HasField("welcome"):
-                raise LinkBroken(f"master {self._master.id} must say Welcome first")
+                raise LinkBroken(f"master {self._master.id} must send Welcome first")
             welcome = message.welcome
             position = Position(welcome.position)
             action = self._action(welcome)
             if action not in (Action.APPEND_FROM, Action.REJECT):
                 _log.warning(
-                    "welcome", action=action.name, position=position, reason=welcome.reason
+                    "reconciliation_ordered",
+                    action=action.name,
+                    position=position,
+                    reason=welcome.reason,
                 )
             match action:
                 case Action.APPEND_FROM:
@@ -191,7 +194,8 @@ class Upstream:
             return Action(int(welcome.action))
         except ValueError:
             raise LinkBroken(
-                f"master {self._master.id} asks for action {welcome.action}, unknown to me: upgrade"
+                f"master {self._master.id} asks for action {welcome.action}, "
+                "unknown to this broker: upgrade it"
             ) from None
 
     async def _read_in_time(self, stream: Stream) -> wire.MasterMessage:
@@ -216,13 +220,13 @@ class Upstream:
     def _alarm(self, what: str) -> None:
         reason = (
             f"master {self._master.id} asks {self._me} to {what}, below the commit end "
-            f"{self._commit.commit_end}: nothing is cut; compare the two data directories"
+            f"{self._commit.commit_end}: nothing is truncated; compare the two data directories"
         )
-        _log.error("would_lose_committed", reason=reason)
+        _log.error("loss_of_committed_data_refused", reason=reason)
         raise LinkBroken(reason)
 
     async def _send_suffix(self, stream: Stream, position: Position) -> None:
-        """Send everything from `position` to the journal's end: the master lacks it.
+        """Send the journal from `position` to its end to the master, which lacks it.
 
         In messages that the master applies in a short turn each.
         """
@@ -250,7 +254,7 @@ class Upstream:
         while True:
             message = await self._read(stream)
             self._require_master()
-            if message.HasField("welcome"):  # its last message: it sends me away
+            if message.HasField("welcome"):  # its last message: it ends the stream
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
             batches = message.append.batches  # each access is a copy
             if self._unread or long_snap(batches):
@@ -296,7 +300,7 @@ class Upstream:
         self._wake.notify()
 
     def _look_whole(self, in_sync: bool) -> None:
-        """Note that the journal is whole, once level with a master that serves.
+        """Note that the journal is whole once it has reached the end of a serving master's.
 
         A master on its way back may lack the same batches.
         """
@@ -321,7 +325,7 @@ class Upstream:
         return message
 
     def _counts(self, message: wire.MasterMessage, read: Epoch) -> bool:
-        """Return whether it is of a term no older than `read` and any that is known here."""
+        """Return whether a message's term is as new as `read` and as any term known here."""
         seen = max(read, self._journal.epoch, self._group.state.value.epoch)
         if message.epoch < seen and message.HasField("append"):
             raise LinkBroken(

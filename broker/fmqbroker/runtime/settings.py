@@ -90,7 +90,7 @@ class BrokerSettings(BaseModel):
     def _can_be_a_port(cls, address: str) -> str:
         """`bind` takes the number modulo 2**16: the broker would listen on another port."""
         if address and int(address.rpartition(":")[2]) > 65_535:
-            raise ValueError("the port is over 65535")
+            raise ValueError("the port is above 65535")
         return address
 
     @model_validator(mode="after")

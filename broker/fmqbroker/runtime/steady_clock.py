@@ -54,7 +54,7 @@ class SteadyClock(Clock):
         if abs(base_ms - self._base_ms) <= JUMP_MS:
             if self._jumped_at_ms is not None:
                 self._jumped_at_ms = None
-                _log.warning("clock_is_back")
+                _log.warning("clock_jump_over")
             self._base_ms = base_ms
         elif self._jumped_at_ms is None or abs(base_ms - self._jumped_base_ms) > JUMP_MS:
             self._jumped_at_ms, self._jumped_base_ms = now_ms, base_ms

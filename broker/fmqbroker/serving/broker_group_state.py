@@ -87,7 +87,7 @@ class GroupStore:
         self._malformed = False  # the state node holds something that is no state
         self._io = asyncio.Lock()  # one read or write at a time: answers in the order of the calls
         self._changing = asyncio.Lock()
-        self._look = asyncio.Event()
+        self._refresh_due = asyncio.Event()
         self._complained: dict[str, str] = {}
 
     # ---- what is known
@@ -106,7 +106,7 @@ class GroupStore:
         self._on_master.append(callback)
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when this session is known to be over, and its live node with it."""
+        """Call `callback` when the session has ended, and with it the live node."""
         self._on_lost.append(callback)
 
     @property
@@ -153,21 +153,21 @@ class GroupStore:
     async def run(self) -> None:
         """Follow the watches and keep this broker's live node until cancelled."""
         stops = [
-            self._coordination.watch(f"{self._root}/{name}", self._look.set)
+            self._coordination.watch(f"{self._root}/{name}", self._refresh_due.set)
             for name in ("config", "state", "live")
         ]
         stops.append(self._coordination.on_state(self._on_session))
         try:
             while True:
-                await self._look.wait()
-                self._look.clear()
+                await self._refresh_due.wait()
+                self._refresh_due.clear()
                 try:
                     await self._live_node.keep()
                     await self.refresh()
                 except Unavailable:
                     if self.connected:  # it answers, but not as it should: try again soon
                         await self._clock.sleep(_RETRY_S)
-                        self._look.set()
+                        self._refresh_due.set()
         finally:
             for stop in stops:
                 stop()
@@ -192,7 +192,7 @@ class GroupStore:
             standing = self.standing
             self.live = await self._read_live()
         if not self._live_node.check(self.live, standing):
-            self._look.set()
+            self._refresh_due.set()
         self.changed.notify()
 
     async def prove(self) -> Proof:
@@ -219,8 +219,8 @@ class GroupStore:
         try:
             await self._live_node.announce(live)
         except Unavailable as error:
-            _log.info("announce_later", reason=str(error))
-            self._look.set()
+            _log.info("announcement_postponed", reason=str(error))
+            self._refresh_due.set()
 
     async def withdraw(self) -> None:
         """Remove the live node in an orderly stop: no broker has to wait for the session's end."""
@@ -267,7 +267,7 @@ class GroupStore:
         if state is SessionState.LOST:
             for callback in self._on_lost:
                 callback()
-        self._look.set()
+        self._refresh_due.set()
         self.changed.notify()
 
     async def _set(self, new: GroupState, version: int) -> bool:
@@ -336,7 +336,7 @@ class GroupStore:
         self._settled()
 
     def _see(self, state: Versioned[GroupState]) -> None:
-        """Adopt this as the current state, and the acting master that follows from it."""
+        """Adopt a group state as current, and its acting master."""
         self.state = state
         if self._configured is None:
             return
@@ -378,9 +378,11 @@ class GroupStore:
         before, self._removal = self._removal, removal
         match removal:
             case Removal.NONE if before is not None:
-                _log.info("group_stays", node=self._root, reason="its removal was given up")
+                _log.info(
+                    "group_removal_cancelled", node=self._root, reason="its removal was given up"
+                )
             case Removal.NONE:
-                _log.info("group_configuration_is_back", node=self._root)
+                _log.info("group_configuration_restored", node=self._root)
             case Removal.DRAINING:
                 _log.warning(
                     "group_is_being_removed",

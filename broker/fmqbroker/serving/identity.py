@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 class Identity(NamedTuple):
-    """The identity of this start."""
+    """The identity of one start of a broker: its id and incarnation."""
 
     incarnation: str
     earlier: frozenset[str]  # of processes that are dead: their live node may be replaced

@@ -55,7 +55,7 @@ class Lease:
         self._tenure: Tenure | None = None
         self._held: Tenure | None = None  # whose lease `_watch_expiry` has reported to hold
         self._moved = Signal()  # another tenure
-        self._looked = Signal()  # the lease may hold again
+        self._recheck = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)
         self._beat_ms = clock.monotonic_ms()  # by then the loop should be seen to turn
         group.on_lost(self._session_over)
@@ -65,11 +65,11 @@ class Lease:
         if tenure != self._tenure:
             self._tenure = tenure
             self._moved.notify()
-            self._looked.notify()
+            self._recheck.notify()
 
     def recheck(self) -> None:
         """Check again: the grants may now hold or end at another time."""
-        self._looked.notify()
+        self._recheck.notify()
 
     def _session_over(self) -> None:
         """End ZooKeeper's lease: the live node is gone, so others may claim by now.
@@ -78,7 +78,7 @@ class Lease:
         But an administrator, or a client with its number and password, can end it at any moment.
         """
         self._gate.end_lease()
-        self._looked.notify()
+        self._recheck.notify()
 
     async def renew(self) -> bool:
         """Renew once now; return False if it did not count. Never raises `Unavailable`."""
@@ -99,7 +99,7 @@ class Lease:
         if good:
             self._gate.extend_lease(proof.sent_ms + lease_ms(self._group.session_timeout_ms))
             if self._held != tenure:  # else `_watch_expiry` finds it when the old one would end
-                self._looked.notify()
+                self._recheck.notify()
         return good
 
     async def run(self) -> None:
@@ -151,4 +151,4 @@ class Lease:
                 self._held = holds
                 self._gate.changed.notify()
             timeout_s = min(left_ms + 1, _LONG_MS) / 1000 if left_ms > 0 else None
-            await wait_any(self._looked, timeout_s=timeout_s)
+            await wait_any(self._recheck, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""The broker's ephemeral node, `live/<me>`: it stands while its session does.
+"""The broker's ephemeral node, `live/<broker>`: it stands while its session does.
 
 It is recreated after every expiry. Each time it stands again it gets a new number (`standing`): a
 broker that looked in between saw it gone, so nothing that rests on it may simply go on
@@ -81,13 +81,13 @@ class LiveNode:
             self._session = 0
 
     def check(self, live: Mapping[BrokerId, LiveBroker], standing: int) -> bool:
-        """Compare with live nodes read since it had number `standing`; False = recreate it."""
+        """Return False if live nodes read after `standing` lack the node: it must be recreated."""
         if not standing or standing != self.standing or self._announced is None:
             return True
         seen = live.get(self._me)
         if seen is not None and seen.incarnation == self._announced.incarnation:
             return True
-        self._session = 0  # somebody took it away, or put another in its place
+        self._session = 0  # another client has deleted or replaced it
         return False
 
     async def _stand(self) -> None:

@@ -15,7 +15,8 @@ from fmqbroker.ordered.chain_cache import ChainCache
 from fmqbroker.ordered.coordinator import Coordinator
 from fmqbroker.ordered.group_ends import GroupEnds, GroupEndsCaller
 from fmqbroker.ordered.own_duties import OwnDuties
-from fmqbroker.ordered.sender_standing import Senders, SenderStanding
+from fmqbroker.ordered.sender_standing import SenderStanding
+from fmqbroker.ordered.senders import Senders
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.consume_harness import until
@@ -25,7 +26,8 @@ from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.ordered.evidence import GroupView, Params
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, ChainGroup, PerQueue, chain_from_json
+from fmqcore.zk.chain import Chain, ChainGroup, PerQueue
+from fmqcore.zk.chain_json import chain_from_json
 from fmqcore.zk.group_config import GroupConfig, KeptOut, Member, config_to_json
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json

@@ -47,7 +47,7 @@ def run(
         str, typer.Option("--id", "--broker", help="this broker's name in its group")
     ] = "",
     data_dir: Annotated[
-        str, typer.Option("--data", "--data-dir", help="where the journal lies")
+        str, typer.Option("--data", "--data-dir", help="the data directory, with the journal")
     ] = "",
     zookeeper: Annotated[
         str, typer.Option(help="host:port, or several separated by commas; /root after the last")
@@ -65,7 +65,9 @@ def run(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="any setting; `fmq broker settings`"),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="one setting; `fmq broker settings` lists them"
+        ),
     ] = None,
 ) -> None:
     """Run one broker until SIGTERM. Options win over --set, --set over --config.
@@ -123,8 +125,10 @@ def settings() -> None:
 
 @app.command()
 def permit(
-    broker: Annotated[str, typer.Argument(help="its id")],
-    permission: Annotated[str, typer.Argument(help="the most it may serve: FULL, READ, ...")],
+    broker: Annotated[str, typer.Argument(help="the broker's id")],
+    permission: Annotated[
+        str, typer.Argument(help="the most that it may serve: FULL, READ, WRITE or NONE")
+    ],
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
 ) -> None:

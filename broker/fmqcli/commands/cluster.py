@@ -122,7 +122,10 @@ def show_cluster(
 def begin_again(
     group: Annotated[str, typer.Argument(help="the group")],
     epoch: Annotated[
-        int, typer.Option("--epoch", min=0, help="the group's present epoch; 0: only print it")
+        int,
+        typer.Option(
+            "--epoch", min=0, help="the group's current epoch, as a confirmation; 0: only print it"
+        ),
     ] = 0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
@@ -153,13 +156,15 @@ def begin_again(
 @app.command("remove-group")
 def remove_group(
     group: Annotated[str, typer.Argument(help="the broker group")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     lost: Annotated[
         bool,
-        typer.Option("--lost", help="its journals are lost for good: what it held is given up"),
+        typer.Option(
+            "--lost", help="all journals of the group are lost for good: give up what they held"
+        ),
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="seconds to wait in each step")
+        float, typer.Option("--timeout", min=0, help="maximum seconds for each step")
     ] = 60.0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",

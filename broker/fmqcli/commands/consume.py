@@ -41,7 +41,7 @@ _QUIET_S = 3.0
 _CLOSE_S = {True: 5.0, False: 1.0}
 """By whether the group has a name: how long the end waits until its last acks are stored."""
 _DELETE_S = 3.0
-"""How long the deletion of a group of our own may take: brokers remove one without members, too."""
+"""Time for deleting the temporary group; brokers remove groups without members anyway."""
 _WAITS_POLL_S = 60.0
 """Time between two questions for what is not shown yet, where nothing comes."""
 _END_WAITS_POLL_S = 5.0
@@ -51,21 +51,33 @@ _COMMIT_S = 1.0
 _UNKNOWN_TIMEOUT_S = 30.0
 """How long the same reason may keep a read from its end: a failover takes seconds."""
 
+_ExitAtEnd = Annotated[
+    bool,
+    typer.Option(
+        "--exit-at-end",
+        "-e",
+        help="stop at the end as of the start; exit status 69: it was not reached",
+    ),
+]
+
 
 def consume(
     topic: Annotated[str, typer.Argument(help="the topic")],
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="the consumer group; left out: one of our own"),
+        typer.Option("--group", "-g", help="the consumer group; left out: a temporary one"),
     ] = None,
     start: Annotated[
         str,
         typer.Option(
-            "--from", help="earliest, latest, a time: where the group has no offset stored yet"
+            "--from", help="start of a group without offsets: earliest, latest, or a time"
         ),
     ] = "earliest",
     format: Annotated[
-        str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see above")
+        str,
+        typer.Option(
+            "--format", help="line format: %t %g %q %o %k %v %T %I %h %a %c %K %V, see above"
+        ),
     ] = DEFAULT,
     count: Annotated[
         int,
@@ -74,16 +86,10 @@ def consume(
     timeout: Annotated[
         float, typer.Option(min=0, help="seconds without a message after which to stop; 0 = never")
     ] = 0,
-    exit_at_end: Annotated[
-        bool,
-        typer.Option(
-            "--exit-at-end",
-            "-e",
-            help="stop at what is the end when we start; exit status 69: it is not reached",
-        ),
-    ] = False,
+    exit_at_end: _ExitAtEnd = False,
     ack: Annotated[
-        bool, typer.Option(help="for --group: acknowledge what was printed; else it comes again")
+        bool,
+        typer.Option(help="with --group: acknowledge printed messages; else they come again"),
     ] = True,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
@@ -92,7 +98,7 @@ def consume(
 
     --format knows %t topic, %g broker group, %q queue, %o offset, %k key, %v value, %T %I stored
     at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
-    Without --group, a consumer group of our own is made, and deleted at the end.
+    Without --group, a temporary consumer group is created, and deleted at the end.
     With -e, exit status 69: the end was not reached; it was out of reach for 30 s, or nothing came
     for --timeout.
     """
@@ -145,7 +151,7 @@ def _check_options(group: str | None, format: str, output: Output, *, ack: bool)
     if output is Output.JSON and format != DEFAULT:
         raise InvalidArgument("--format and -o json: one of both")
     if not ack and group is None:
-        raise InvalidArgument("--no-ack is for --group: a group of our own is deleted anyway")
+        raise InvalidArgument("--no-ack is for --group: the temporary group is deleted anyway")
 
 
 def _no_reader(error: Unavailable) -> str:
@@ -190,7 +196,7 @@ class _Printer:
 
     @asynccontextmanager
     async def group_of(self, connected: Any, name: str) -> AsyncIterator[None]:
-        """Delete the group at the end if it is of our own."""
+        """Delete the group at the end if it is temporary."""
         try:
             yield
         finally:

@@ -28,7 +28,7 @@ app = typer.Typer(help="Run the main job on this machine.")
 def demo(
     messages: Annotated[
         int | None,
-        typer.Option(min=300, max=336_776, help="how many flights, or changes; left out: all"),
+        typer.Option(min=300, max=336_776, help="number of flights, or of changes; left out: all"),
     ] = None,
     ordered: Annotated[
         bool,
@@ -43,11 +43,11 @@ def demo(
             "--dir",
             metavar="FOLDER",
             parser=folder,
-            help="where logs and data go; an earlier run there is removed",
+            help="directory for logs and data; an earlier run in it is removed",
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep/--no-keep", help="keep the data when all is well")
+        bool, typer.Option("--keep/--no-keep", help="keep the data after a run without findings")
     ] = True,
 ) -> None:
     """Run the main job: a cluster, real data, a killed master, a verdict."""

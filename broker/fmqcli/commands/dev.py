@@ -31,7 +31,10 @@ app = typer.Typer(no_args_is_help=True, help="A cluster on this machine to progr
 Folder = Annotated[
     Path | None,
     typer.Option(
-        "--dir", metavar="FOLDER", parser=folder, help="the cluster's folder: logs, data, what runs"
+        "--dir",
+        metavar="FOLDER",
+        parser=folder,
+        help="the cluster's directory: logs, data, running processes",
     ),
 ]
 
@@ -46,15 +49,19 @@ def up(
         typer.Option(min=0, max=9, help="slaves in each group; left out: as before, or 1"),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="of the first broker, if it is free")
+        int, typer.Option(min=0, max=65535, help="port of the first broker, if it is free")
     ] = PORT,
-    flush: Annotated[Flush, typer.Option(help="when the master counts a batch")] = Flush.FSYNC,
+    flush: Annotated[
+        Flush, typer.Option(help="when the master's copy of a batch counts")
+    ] = Flush.FSYNC,
     counts: Annotated[
-        SlaveCounts, typer.Option(help="when a slave counts a batch")
+        SlaveCounts, typer.Option(help="when a slave's copy of a batch counts")
     ] = SlaveCounts.DURABLE,
-    how_many: Annotated[HowMany | None, typer.Option(help="slaves that must count")] = None,
+    how_many: Annotated[
+        HowMany | None, typer.Option(help="how many slaves must have a batch before its ack")
+    ] = None,
     zookeeper: Annotated[
-        str, typer.Option(help="use this ensemble (host:port,...) instead of an own server")
+        str, typer.Option(help="use this ensemble (host:port,...) instead of starting a server")
     ] = "",
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a broker setting")
@@ -85,7 +92,7 @@ def up(
 
 @app.command()
 def down(
-    wipe: Annotated[bool, typer.Option("--wipe", help="remove it, data and all")] = False,
+    wipe: Annotated[bool, typer.Option("--wipe", help="remove the cluster with its data")] = False,
     directory: Folder = None,
 ) -> None:
     """Stop the cluster. Its data stay, for the next `up`, unless wiped."""
@@ -99,7 +106,7 @@ def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> Non
 
 
 _NO_ZOOKEEPER: Final = "its ZooKeeper is not running: fmq dev down, then fmq dev up"
-Broker = Annotated[str, typer.Argument(help="its id, as in `fmq dev status`")]
+Broker = Annotated[str, typer.Argument(help="the broker's id, as in `fmq dev status`")]
 
 
 @app.command()
@@ -223,13 +230,13 @@ async def _status(folder: Path, output: Output) -> None:
 
 
 def _has_zookeeper(cluster: DevCluster) -> bool:
-    """Whether its own ZooKeeper runs; true of one that it was given."""
+    """Whether the cluster's ZooKeeper runs; True for an ensemble given by `--zookeeper`."""
     return bool(cluster.options.zookeeper) or cluster.alive(ZOOKEEPER)
 
 
 def _where(folder: Path) -> str:
     """What a command needs to find it again."""
-    with suppress(InvalidArgument):  # we have no home
+    with suppress(InvalidArgument):  # there is no home directory
         if folder == state_folder("dev"):
             return ""
     return f" --dir {folder}"
@@ -267,7 +274,7 @@ def _row(broker: BrokerStatus) -> tuple[Any, ...]:
 
 
 def _permission(broker: BrokerStatus) -> Permission:
-    """What it may serve."""
+    """Return the permission of a broker, as text."""
     return Permission((broker.reply.permission if broker.reply else 0) & Permission.FULL)
 
 

@@ -31,11 +31,14 @@ def failover(
     lost: Annotated[
         str,
         typer.Option(
-            "--lost", help="this master is lost for good: what it alone acknowledged is given up"
+            "--lost", help="this master is lost for good: give up what it alone acknowledged"
         ),
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="seconds to watch; 0: only record the wish")
+        float,
+        typer.Option(
+            "--timeout", min=0, help="seconds to watch the switchover; 0: only request it"
+        ),
     ] = 60.0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",

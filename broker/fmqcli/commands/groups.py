@@ -67,14 +67,22 @@ def seek(
     topic: Annotated[str, typer.Argument(help="the topic")],
     to: Annotated[str | None, typer.Option(help="earliest, latest, or a time")] = None,
     offset: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="an offset; beyond the end: the end")
+        int | None,
+        typer.Option(
+            min=0, max=2**63 - 1, help="the next offset to deliver; beyond the end: the end"
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", "-q", metavar="GROUP/QUEUE", help="only there; left out: all"),
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="GROUP/QUEUE",
+            help="only this queue, may be repeated; left out: all",
+        ),
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="a group that is not there yet: make it, there")
+        bool, typer.Option("--create", help="create the group, at this place, if it does not exist")
     ] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
@@ -104,8 +112,8 @@ def seek(
 @app.command()
 def delete(
     name: Name,
-    topic: Annotated[str, typer.Option(help="on this topic only")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    topic: Annotated[str, typer.Option(help="only its progress on this topic")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     brokers: Brokers = BROKERS,
 ) -> None:
     """Forget a consumer group's progress."""

@@ -20,7 +20,7 @@ except ImportError as missing:
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     )
     def _absent() -> None:
-        """Say what to install."""
+        """Raise `Unavailable` with the package to install."""
         talk(f"the jobs are not installed ({_WHY}): pip install 'fmq-broker[spark]'")
         sys.exit(UNAVAILABLE)
 

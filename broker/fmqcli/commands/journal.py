@@ -74,9 +74,11 @@ def dump(
     directory: Directory,
     topic: Annotated[str, typer.Option(help="only this topic: name or number")] = "",
     queue: Annotated[int | None, typer.Option(help="only this queue", min=0)] = None,
-    start: Annotated[int, typer.Option("--from", help="position to begin at", min=0)] = 0,
+    start: Annotated[int, typer.Option("--from", help="position of the first batch", min=0)] = 0,
     limit: Annotated[int, typer.Option(help="maximum number of batches; 0 = all", min=0)] = 0,
-    values: Annotated[bool, typer.Option("--values", help="the records of each batch too")] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="print the records of each batch, too")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print one line a batch; with -o json one JSON object a line."""

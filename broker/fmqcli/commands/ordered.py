@@ -21,7 +21,8 @@ from fmqcli.common import (
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.errors import InvalidArgument
 from fmqcore.ordered.waits import read_waits
-from fmqcore.zk.chain import Chain, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain_json import chain_to_json
 
 app = typer.Typer(
     help="Ordered topics: the chain of segments, switch, release.", no_args_is_help=True
@@ -32,7 +33,7 @@ Topic = Annotated[str, typer.Argument(help="the ordered topic")]
 
 @app.command()
 def status(
-    topic: Annotated[str, typer.Argument(help="left out: every ordered topic")] = "",
+    topic: Annotated[str, typer.Argument(help="the ordered topic; left out: all")] = "",
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -53,9 +54,12 @@ def status(
 def switch(
     topic: Topic,
     off: Annotated[
-        str, typer.Option("--off", metavar="GROUP", help="only if its sends go to this group")
+        str,
+        typer.Option("--off", metavar="GROUP", help="switch only if sends go to this group now"),
     ] = "",
-    reason: Annotated[str, typer.Option("--reason", help="for those who read the status")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="why, as `fmq ordered status` shows it")
+    ] = "",
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -83,9 +87,11 @@ def release(
     segment: Annotated[int, typer.Argument(min=1, help="the segment whose end is unknown")],
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="even if acknowledged messages are lost by it"),
+        typer.Option(
+            "--accept-loss", help="release the segment even if acknowledged messages are lost"
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:

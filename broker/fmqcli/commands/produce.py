@@ -32,19 +32,22 @@ _FILE_HELP = "read this file; - or left out: standard input"
 
 _KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="TEXT", help="a line is KEY TEXT VALUE"),
+    typer.Option(
+        "--key-separator", "-K", metavar="TEXT", help="separator: a line is KEY, this text, VALUE"
+    ),
 ]
 _Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="for all")
 ]
 _Name = Annotated[
-    str | None, typer.Option(metavar="NAME", help="with --ordered: of the sender, for people")
+    str | None,
+    typer.Option(metavar="NAME", help="with --ordered: the sender's name, as the status shows it"),
 ]
 _AcceptUnknownEnd = Annotated[
     bool,
     typer.Option(
         "--accept-unknown-end",
-        help="with --ordered: start although a group that is down may hold records before",
+        help="with --ordered: start although a group that is down may hold earlier records",
     ),
 ]
 
@@ -55,30 +58,30 @@ def produce(
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="the key of every message")] = None,
     key_separator: _KeySeparator = None,
     header: _Header = None,
-    tag: Annotated[str | None, typer.Option(help="one tag for all")] = None,
+    tag: Annotated[str | None, typer.Option(help="the tag of every message")] = None,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
-    rate: Annotated[float, typer.Option(min=0, help="messages a second at most; 0 = no limit")] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="messages per second; 0 = no limit")] = 0,
     count: Annotated[
         int,
         typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
     ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
-    group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
-    queue: Annotated[int | None, typer.Option(min=0, help="to this queue only")] = None,
+    group: Annotated[str | None, typer.Option(help="send to this broker group only")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="send to this queue only")] = None,
     linger_ms: Annotated[
         float,
-        typer.Option(min=0, max=1_000_000, help="milliseconds for which messages are gathered"),
+        typer.Option(min=0, max=1_000_000, help="milliseconds to gather messages for a batch"),
     ] = 0,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="to an ordered topic, as its one active sender")
+        bool, typer.Option("--ordered", help="send to an ordered topic, as its one active sender")
     ] = False,
     name: _Name = None,
     accept_unknown_end: _AcceptUnknownEnd = False,
     results: Annotated[
-        bool, typer.Option("--print", "-p", help="print where each one was stored")
+        bool, typer.Option("--print", "-p", help="print where each message was stored")
     ] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,

@@ -50,25 +50,28 @@ def replay(
         Path, typer.Argument(metavar="FOLDER", parser=folder, help="the archive's folder")
     ],
     topic: Annotated[str, typer.Option(help="the archived topic")],
-    to: Annotated[str, typer.Option(help="the topic to send to; left out: of the same name")] = "",
+    to: Annotated[
+        str, typer.Option(help="the topic to send to; left out: the one of the same name")
+    ] = "",
     group: Annotated[
-        str | None, typer.Option(help="of which group, if the archive holds several")
+        str | None,
+        typer.Option(help="replay the journal of this group, if the archive holds several"),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="the progress to go on with; left out: one for each target topic")
+        str,
+        typer.Option(help="name of the progress to continue; left out: one for each target topic"),
     ] = "",
     same_queue: Annotated[
-        bool, typer.Option("--same-queue", help="to the queue it came from, not by its key")
+        bool,
+        typer.Option("--same-queue", help="to the queue that each message came from, not by key"),
     ] = False,
     skip_lost: Annotated[
         bool,
-        typer.Option("--skip-lost", help="go on behind what retention deleted unarchived"),
+        typer.Option("--skip-lost", help="skip messages that retention deleted unarchived"),
     ] = False,
     skip_missing: Annotated[
         bool,
-        typer.Option(
-            "--skip-missing", help="go on behind what is not archived yet; it comes out of order"
-        ),
+        typer.Option("--skip-missing", help="skip messages not archived yet; they come later"),
     ] = False,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
     brokers: Brokers = BROKERS,

@@ -22,7 +22,7 @@ ChainGroups = Annotated[
     typer.Option(
         "--groups",
         metavar="GROUP[:WEIGHT],...",
-        help="of an ordered topic: two or more, all; WEIGHT: its rank, from 1 on",
+        help="for an ordered topic all its groups, two or more; WEIGHT: the rank, from 1 on",
     ),
 ]
 
@@ -37,7 +37,7 @@ def create(
             "-q",
             min=1,
             max=MAX_QUEUES,
-            help="in each broker group; left out: 8, of an ordered topic 1",
+            help="number of queues in each broker group; left out: 8, for an ordered topic 1",
         ),
     ] = None,
     group: Annotated[
@@ -50,7 +50,10 @@ def create(
     ] = False,
     groups: ChainGroups = "",
     allow_single: Annotated[
-        bool, typer.Option("--allow-single", help="for tries: --ordered on groups of one broker")
+        bool,
+        typer.Option(
+            "--allow-single", help="allow --ordered on groups of one broker, to try it out"
+        ),
     ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
     output: OutputOption = Output.TABLE,
@@ -112,7 +115,13 @@ def alter(
     name: Name,
     queues: Annotated[
         int | None,
-        typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each group; never fewer"),
+        typer.Option(
+            "--queues",
+            "-q",
+            min=1,
+            max=MAX_QUEUES,
+            help="number of queues in each group; never fewer than now",
+        ),
     ] = None,
     group: Annotated[
         list[str] | None,
@@ -120,11 +129,11 @@ def alter(
             "--group",
             "-g",
             metavar="GROUP[:WEIGHT]",
-            help="it comes to this group, or gets this weight there; 0: no new messages",
+            help="add the topic to this group, or set its weight there; 0: no new messages",
         ),
     ] = None,
     all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="it comes to every group that lacks it")
+        bool, typer.Option("--all-groups", help="add the topic to every group that lacks it")
     ] = False,
     groups: ChainGroups = "",
     output: OutputOption = Output.TABLE,
@@ -163,7 +172,7 @@ def alter(
 @app.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     brokers: Brokers = BROKERS,
 ) -> None:
     """Delete a topic; its messages go with retention."""

@@ -46,7 +46,7 @@ class ReaderWatch:
         self.stop()
         if hung_up(self._fd):
             self._gone()
-        else:  # there is something to read, which is not ours: look again, but not all the time
+        else:  # there is something to read, not for this program: check again after a pause
             self._later = self._loop.call_later(_POLL_S, self._watch)
 
 

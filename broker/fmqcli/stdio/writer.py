@@ -36,7 +36,7 @@ class Writer:
         await done
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing; later lines are dropped."""
         self._pieces.put(None)
 
     def _work(self) -> None:

@@ -67,7 +67,7 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("10.0.0.2:9876", "h:" + "9" * 5000, "is not host:port"),
         ("10.0.0.2", "10.0.0.1", "the address 10.0.0.1:9876 is given twice"),
         ('id = "g2-0"', 'id = "g1-0"', "groups.g2.master: 'g2-0' is no member; g1-0 are"),
-        ('id = "g1-1"', 'id = "g1-0"', "groups.g1.members: g1-0 is there twice"),
+        ('id = "g1-1"', 'id = "g1-0"', "groups.g1.members: g1-0 is listed twice"),
         ('"READ"', '"read-only"', "'read-only' is none of FULL, WRITE, READ, NONE"),
         ('"os-cache"', '"never"', "groups.g2.policy.flush: Input should be 'os-cache'"),
         ('how_many = "none"', 'how_many = "one"', "groups.g2.policy: can never be met"),

@@ -16,7 +16,8 @@ from fmqcli.tests.test_cluster import TOML
 from fmqcli.tests.test_processes import Fmq
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
+from fmqcore.zk.chain_json import chain_to_json
 from fmqcore.zk.group_config import Removal
 from fmqcore.zk.group_state import GroupState, Mode, state_to_json
 from fmqcore.zk.layout import chain_node, state_node, topic_node

@@ -5,8 +5,9 @@ reads of each broker group, so those calls go to one broker per group and the re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from fmqclient.admin.calls import AdminCalls
 from fmqclient.admin.infos import (
     NO_PROGRESS,
     BrokerStatus,
@@ -21,7 +22,7 @@ from fmqclient.admin.ordered import OrderedAdmin
 from fmqclient.admin.topic_changes import alter_request
 from fmqclient.arguments import as_places, check_text
 from fmqclient.net.connections import Backoff, Connections
-from fmqclient.net.routes import STRANGE_MS, Routes, topic_of
+from fmqclient.net.routes import Routes, topic_of
 from fmqclient.producer.accumulator import pinned_group
 from fmqclient.settings import Start, start_at
 from fmqcore.errors import (
@@ -29,18 +30,15 @@ from fmqcore.errors import (
     FmqError,
     InvalidArgument,
     Malformed,
-    NoPermission,
     NotFound,
     StaleAssignment,
     Unavailable,
-    UnknownTopic,
-    error_of,
 )
-from fmqcore.ids import GroupName, Permission
+from fmqcore.ids import GroupName
 from fmqcore.names import require_name
-from fmqcore.routing import GroupRoute, candidates
+from fmqcore.routing import GroupRoute
 from fmqport.clock import Clock
-from fmqport.transport import Method, TransportError
+from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
 from fmqwire.methods import (
     ALTER_TOPIC,
@@ -65,11 +63,12 @@ class Admin:
         self._connections = connections
         self._routes = routes
         self._clock = clock
+        self._calls = AdminCalls(connections, routes, clock)
 
     @property
     def ordered(self) -> OrderedAdmin:
         """Calls on ordered topics."""
-        return OrderedAdmin(self._ask_any, self._ask_reader, self._routes)
+        return OrderedAdmin(self._calls, self._routes)
 
     # ---- topics
 
@@ -107,7 +106,7 @@ class Admin:
         await self._routes.look_up(name)
         existed = name in self._routes.table.topics
         try:
-            topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
+            topic = topic_of((await self._calls.ask_any(CREATE_TOPIC, request)).topic)
         except AlreadyExists as refused:
             if existed or not _tried_before(refused):
                 raise
@@ -129,7 +128,7 @@ class Admin:
         `NotFound`, `InvalidArgument`.
         """
         request = alter_request(name, queues, groups, all_groups=all_groups)
-        topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
+        topic = topic_of((await self._calls.ask_any(ALTER_TOPIC, request)).topic)
         self._routes.keep_created(topic)
         return topic
 
@@ -140,7 +139,7 @@ class Admin:
         anyhow = admin_pb2.CreateTopicRequest()
         anyhow.CopyFrom(request)
         anyhow.if_not_exists = True  # only a broker that reads ZooKeeper knows whether it exists
-        topic = topic_of((await self._ask_any(CREATE_TOPIC, anyhow)).topic)
+        topic = topic_of((await self._calls.ask_any(CREATE_TOPIC, anyhow)).topic)
         asked = {g.group: g.weight for g in request.groups} or dict.fromkeys(self._routes.named, 1)
         if {g.group: (g.weight, g.queues) for g in topic.groups} != {
             group: (weight, request.queues) for group, weight in asked.items()
@@ -158,7 +157,9 @@ class Admin:
         known = self._routes.table.topics.get(name)
         number = 0 if known is None else known.id  # not one that has its name by the time it comes
         try:
-            await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name, id=number))
+            await self._calls.ask_any(
+                DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name, id=number)
+            )
         except NotFound as refused:
             if known is None or not _tried_before(refused):
                 raise
@@ -199,7 +200,7 @@ class Admin:
     async def _rows(
         self, name: GroupName, topic: str, group: str, *, with_deleted: bool = False
     ) -> tuple[list[admin_pb2.QueueOffsets], str]:
-        """Return one broker group's rows, and why it withholds records, if that may last.
+        """Return one broker group's rows, and the lasting reason why it withholds records.
 
         Page by page: a broker has other work in between.
         """
@@ -209,7 +210,7 @@ class Admin:
         rows: list[admin_pb2.QueueOffsets] = []
         after, more = ("", -1, ""), True
         while more:
-            reply = await self._ask_reader(name, OFFSETS, request)
+            reply = await self._calls.ask_reader(name, OFFSETS, request)
             rows += reply.queues
             if more := reply.has_more:
                 last = reply.queues[-1] if reply.queues else admin_pb2.QueueOffsets()
@@ -305,13 +306,13 @@ class Admin:
             request.expected_seek_numbers.update(dict.fromkeys(queues, 0))
             request.expected_seek_numbers.update({row.queue_id: row.seek_number for row in known})
             try:
-                reply: admin_pb2.SeekReply = await self._ask_reader(name, SEEK, request)
+                reply: admin_pb2.SeekReply = await self._calls.ask_reader(name, SEEK, request)
             except StaleAssignment as stale:
-                reason = str(stale)  # also if an earlier try of ours was heard after all
+                reason = str(stale)  # also if an earlier try was received after all
             else:
                 return reply
             await backoff.wait()
-        raise Unavailable(f"another client keeps moving it: {reason}")
+        raise Unavailable(f"another client moves the consumer group at each try: {reason}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Delete a consumer group's progress; return in how many queues. Raises `NotFound`.
@@ -325,7 +326,7 @@ class Admin:
         for name in await self._groups_of(topic):
             rows = len((await self._rows(name, topic, group))[0])
             try:
-                deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
+                deleted += (await self._calls.ask_reader(name, DELETE_GROUP, request)).deleted
             except NotFound as refused:
                 deleted += rows if _tried_before(refused) else 0
         if not deleted:
@@ -360,73 +361,6 @@ class Admin:
 
     # ---- inside
 
-    async def _ask_any(self, method: Method, request: Any) -> Any:
-        """Ask the brokers of each group in turn until one answers: any broker will do.
-
-        An error raised because of an answer has as its cause the last try without one, or whose
-        broker could not reach ZooKeeper: that try may have succeeded.
-        """
-        await self._routes.look_up()
-        errors: list[str] = []
-        lost: FmqError | None = None
-        for _, route in sorted(self._routes.table.groups.items()):
-            for broker in candidates(route, Permission.FULL):
-                try:
-                    reply = await self._connections.to(broker.address).call(
-                        method, request, method.timeout_s
-                    )
-                    _raise(reply, lost)
-                except (TransportError, Unavailable) as error:
-                    errors.append(str(error))
-                    lost = error
-                else:
-                    return reply
-        if isinstance(lost, Unavailable):
-            raise lost
-        raise Unavailable(f"no broker answers: {'; '.join(errors) or 'the routes are empty'}")
-
-    async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
-        """Ask the broker that serves the reads of a group.
-
-        It may learn of a topic later than others, so `UnknownTopic` is raised only after
-        `STRANGE_MS`, or once no broker knows the topic.
-        """
-        until_ms = self._clock.monotonic_ms() + STRANGE_MS
-        backoff, lost = Backoff(self._clock), None
-        while True:
-            try:
-                return await self._ask_reader_once(group, method, request, lost)
-            except UnknownTopic as unknown:
-                if not request.topic or self._clock.monotonic_ms() >= until_ms:
-                    raise
-                lost = unknown.__cause__
-            await backoff.wait()
-            await self._routes.look_up(request.topic)
-            await self._routes.topic(request.topic)
-
-    async def _ask_reader_once(
-        self, group: GroupName, method: Method, request: Any, lost: BaseException | None
-    ) -> Any:
-        """Ask the reader; `lost` is an earlier try without an answer, used as the cause."""
-        errors: list[str] = []
-        for again in (False, True):
-            if again:
-                await self._routes.look_up()
-            route = self._routes.table.groups.get(group)
-            for broker in candidates(route, Permission.READ) if route else ():
-                try:
-                    reply = await self._connections.to(broker.address).call(
-                        method, request, method.timeout_s
-                    )
-                    _raise(reply, lost)
-                except (TransportError, NoPermission) as error:
-                    errors.append(f"{broker.id}: {error}")
-                    lost = error
-                else:
-                    return reply
-        reasons = "; ".join(dict.fromkeys(errors))  # both times most say the same
-        raise Unavailable(f"no broker serves the reads of group {group}: {reasons}")
-
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
         await (self._routes.look_up(topic) if topic else self._routes.look_up())
         if not topic:
@@ -448,12 +382,6 @@ class Admin:
             for name in names
             if (wanted := sorted({q for g, q in places if g == name}))
         ]
-
-
-def _raise(reply: Any, cause: BaseException | None = None) -> None:
-    if reply.HasField("error"):
-        error: FmqError = error_of(reply.error.code, reply.error.message)
-        raise error from cause
 
 
 def _tried_before(refused: FmqError) -> bool:

@@ -7,7 +7,8 @@ from typing import Final
 from fmqcore.consume.offsets.lag import lag
 from fmqcore.errors import Malformed
 from fmqcore.ids import Permission
-from fmqcore.zk.chain import Chain, chain_from_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json
 from fmqcore.zk.topic import TopicConfig as TopicInfo
 from fmqproto.v1 import admin_pb2
 

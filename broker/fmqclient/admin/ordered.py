@@ -4,16 +4,16 @@ Any broker answers, except that a release goes to the broker that serves the rea
 group.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from fmqclient.admin.calls import AdminCalls
 from fmqclient.admin.infos import NO_PROGRESS, OrderedTopicStatus, TopicInfo, ordered_status_of
 from fmqclient.arguments import check_text
 from fmqclient.net.routes import Routes, topic_of
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, Unavailable
-from fmqcore.ids import MAX_QUEUES, GroupName
+from fmqcore.ids import MAX_QUEUES
 from fmqcore.names import require_name
-from fmqport.transport import Method
 from fmqproto.v1 import admin_pb2
 from fmqwire.methods import (
     ALTER_TOPIC,
@@ -23,18 +23,14 @@ from fmqwire.methods import (
     ORDERED_SWITCH,
 )
 
-AskAny = Callable[[Method, Any], Coroutine[Any, Any, Any]]
-AskReader = Callable[[GroupName, Method, Any], Coroutine[Any, Any, Any]]
-
 _UINT32: Final = 2**32
 
 
 class OrderedAdmin:
     """The part of the admin for ordered topics: `Admin.ordered`."""
 
-    def __init__(self, ask_any: AskAny, ask_reader: AskReader, routes: Routes) -> None:
-        self._ask_any = ask_any
-        self._ask_reader = ask_reader
+    def __init__(self, calls: AdminCalls, routes: Routes) -> None:
+        self._calls = calls
         self._routes = routes
 
     async def create(
@@ -65,13 +61,13 @@ class OrderedAdmin:
         await self._routes.look_up(name)
         existed = name in self._routes.table.topics
         try:
-            topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
+            topic = topic_of((await self._calls.ask_any(CREATE_TOPIC, request)).topic)
         except AlreadyExists as refused:
             if existed or refused.__cause__ is None:
                 raise
             # An earlier try without an answer may have created it, but for its chain.
             request.if_not_exists = True
-            topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
+            topic = topic_of((await self._calls.ask_any(CREATE_TOPIC, request)).topic)
             asked = {g.group: (g.weight, queues) for g in wanted}
             if {g.group: (g.weight, g.queues) for g in topic.groups} != asked:
                 raise
@@ -86,7 +82,7 @@ class OrderedAdmin:
         """
         require_name("topic", name)
         request = admin_pb2.AlterTopicRequest(name=name, chain_groups=_chain_groups(groups))
-        topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
+        topic = topic_of((await self._calls.ask_any(ALTER_TOPIC, request)).topic)
         self._routes.keep_created(topic)
         return topic
 
@@ -107,7 +103,7 @@ class OrderedAdmin:
         found: list[OrderedTopicStatus] = []
         more = True
         while more:
-            reply = await self._ask_any(ORDERED_STATUS, request)
+            reply = await self._calls.ask_any(ORDERED_STATUS, request)
             rows = [ordered_status_of(row, reply.answered_ms) for row in reply.topics]
             if request.topic and [row.topic for row in rows] != [request.topic]:
                 raise Malformed(f"the status of ordered topic {request.topic} has {len(rows)} rows")
@@ -134,19 +130,21 @@ class OrderedAdmin:
         request = admin_pb2.OrderedSwitchRequest(
             topic=topic, chain_segment=last.number, reason=reason
         )
-        await self._ask_any(ORDERED_SWITCH, request)
+        await self._calls.ask_any(ORDERED_SWITCH, request)
         return (await self._named(topic))[0]
 
     async def release(
         self, topic: str, segment: int, *, accept_loss: bool = False
     ) -> OrderedTopicStatus:
-        """End a segment whose end is unknown where the members that are left end it.
+        """End a segment of unknown end at the highest end that its remaining members have.
 
         Raises `InvalidArgument`, also if acknowledged records would be in no segment then, unless
         `accept_loss`; `Unavailable` if no broker serves the reads of the segment's group.
         """
         if not isinstance(segment, int) or not 0 <= segment < 2**63:
-            raise InvalidArgument(f"segment={segment!r} must be a number that the chain has")
+            raise InvalidArgument(
+                f"segment={segment!r} must be the number of a segment, 0 or above"
+            )
         (now,) = await self._named(topic)
         found = now.chain.segment(segment)
         request = admin_pb2.OrderedReleaseRequest(
@@ -156,7 +154,7 @@ class OrderedAdmin:
             raise InvalidArgument(
                 f"ordered topic {topic} has no segment {segment}: `fmq ordered status` lists them"
             )
-        await self._ask_reader(found.group, ORDERED_RELEASE, request)
+        await self._calls.ask_reader(found.group, ORDERED_RELEASE, request)
         return (await self._named(topic))[0]
 
     async def _named(self, topic: str) -> list[OrderedTopicStatus]:

@@ -73,7 +73,7 @@ class AckTracker:
         self.done = RangeSet()  # marks: acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # not held, and some of `done` is not stored: to be reported
-        self._seek_number = 0  # the seek since which our reader's progress counts
+        self._seek_number = 0  # the seek from which on progress of this reader counts
         self._known = 0  # the newest seek that any assignment named
         self._read_epoch = 0  # the term in which the reader assigned
         self._voided = False  # a seek voided acks that may be younger: to be reported
@@ -89,7 +89,7 @@ class AckTracker:
         not. `read_epoch`: the term of the broker that assigns.
         """
         if seek_number > self._seek_number:
-            back = version_epoch(seek_number) < self._read_epoch  # made before our reader's term
+            back = version_epoch(seek_number) < self._read_epoch  # made before this reader's term
             if not back or seek_number > self._known:
                 self._voided |= back and self.unstored
                 self._forget()
@@ -198,7 +198,7 @@ class AckTracker:
         return [_named(*part)[:2] for part in undone]
 
     def came_again(self, first: int, end: int, epoch: int) -> bool:
-        """Note that a range of one batch was redelivered: acks in it are to be sent again.
+        """Note a redelivered range of one batch: its acks must be sent again.
 
         Returns whether there are any.
         """

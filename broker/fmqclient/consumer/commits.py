@@ -95,13 +95,13 @@ class Commits:
             tracker.stale_reported()
 
     def again(self) -> None:
-        """Wait for a later token: acks are sent again, and the token in flight went before them."""
+        """Wait for a later token, because acks are sent again after the one in flight."""
         for waiters in self._under_way.values():
             self._waiting += waiters
         self._under_way = {}
 
     def stream_lost(self) -> None:
-        """Note that no answer comes on a lost stream; callers go on waiting."""
+        """Forget the token in flight on a lost stream; callers go on waiting."""
         self.again()
         self._answered = self._token
 

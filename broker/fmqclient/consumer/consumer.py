@@ -16,7 +16,7 @@ from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.consumer.ack_tracker import AckTracker
 from fmqclient.consumer.auto_acks import AutoAcks, Taker, taker
 from fmqclient.consumer.commits import Committing, all_leave
-from fmqclient.consumer.delivery_buffer import Handout
+from fmqclient.consumer.delivery_buffer import DeliveryBuffer
 from fmqclient.consumer.message import DeliveredBatch, Message
 from fmqclient.consumer.session import Session
 from fmqclient.forgotten import MustBeClosed
@@ -56,19 +56,20 @@ class Consumer(MustBeClosed):
         self._auto = AutoAcks() if settings.ack == "auto" else None
         self._session_id = f"{settings.client_name or 'fmq'}-{clock.random_id():016x}"
         self._sessions: dict[GroupName, Session] = {}
-        self._handout = Handout(settings.prefetch)
-        self._take_now = self._handout.take
-        self._refine = self._handout.refine
+        self._delivery_buffer = DeliveryBuffer(settings.prefetch)
+        self._take_message = self._delivery_buffer.take
+        self._refine = self._delivery_buffer.refine
         self._turns = LoopTurns(clock)
         self._watch = watch or LoopWatch(clock)
-        self._there = asyncio.Event()  # a delivered batch is there, or the end is
+        self._wakeup = asyncio.Event()  # a batch was delivered, or the consumer has ended
         self._tasks: asyncio.TaskGroup | None = None
         self._main = MainTask(self._ended)
         self._error: BaseException | None = None
         self._closed = False
         self._committing = Committing()
         self._on_drop: Callable[[Session, AckTracker | None], None] | None = None
-        self._beginning = settings  # what a group gets that the topic gets later came after us
+        # A broker group that the topic gets later has only newer records: it starts at "earliest".
+        self._session_settings = settings
 
     # ---- life
 
@@ -97,10 +98,10 @@ class Consumer(MustBeClosed):
         await super().__aexit__(kind, error, trace)
 
     async def close(self) -> None:
-        """Send the acks, give back what was not taken, and leave, in at most `close_timeout_s`."""
+        """Send the acks, return undelivered messages, and leave, in at most `close_timeout_s`."""
         self._unclosed = False
         self._closed = True
-        self._there.set()
+        self._wakeup.set()
         if not self._main.is_open:
             return
         try:
@@ -110,18 +111,18 @@ class Consumer(MustBeClosed):
                 session.over = Unavailable(CONSUMER_CLOSED)
 
     async def _leave(self) -> None:
-        """Leave all sessions. One that is not left in time ends at its broker, by its silence."""
+        """Leave all sessions. Brokers end those that are not left in time, as silent ones."""
         if self._error is None:  # else no session is left that could leave
             await all_leave(
                 list(self._sessions.values()), lambda session: self._drop(session, None)
             )
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
-        forget = self._routes.on_change(self._learn)
+        forget = self._routes.on_change(self._open_sessions)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                self._learn()
+                self._open_sessions()
                 ready.set_result(None)
                 await asyncio.get_running_loop().create_future()  # until cancelled
         except* FmqError as errors:
@@ -130,7 +131,7 @@ class Consumer(MustBeClosed):
             self._tasks = None
             forget()
             self._refuse(self._error or Unavailable(_CLOSED))
-            self._there.set()
+            self._wakeup.set()
             if not ready.done():
                 ready.set_result(None)
 
@@ -149,17 +150,17 @@ class Consumer(MustBeClosed):
         for session in self._sessions.values():
             session.reason = str(error)
         self._main.cancel()
-        self._there.set()
+        self._wakeup.set()
 
     def _refuse(self, error: BaseException) -> None:
-        """Fail what waits for an ack; if the consumer has failed, refuse acks from now on."""
+        """Fail the waiting commits; if the consumer has failed, refuse acks from now on."""
         for session in self._sessions.values():
             session.commits.give_up(error)
             if self._error is not None:
                 session.over = Unavailable(f"{error}; {_LOST}")
 
-    def _learn(self) -> None:
-        """Open a session for every group that has the topic, whenever routes were refreshed."""
+    def _open_sessions(self) -> None:
+        """Open a session for every broker group that has the topic; called when routes change."""
         topic = self._routes.table.topics.get(self._settings.topic)
         if topic is None or self._tasks is None or self._closed:
             return
@@ -171,28 +172,28 @@ class Consumer(MustBeClosed):
                     self._connections,
                     self._routes,
                     self._clock,
-                    self._beginning,
+                    self._session_settings,
                     self._deliver,
                     self._drop,
                     self._refine,
                     elsewhere=lambda: any(s.may_serve for s in self._sessions.values()),
-                    note=self._handout.note,
+                    note=self._delivery_buffer.note,
                     turns=self._turns,
                     watch=self._watch,
                 )
                 work = session.run()
                 try:
                     self._main.watch(self._tasks.create_task(work))
-                except RuntimeError:  # one of the others has ended us: all are being cancelled
+                except RuntimeError:  # another session has failed: all are being cancelled
                     work.close()
                     del self._sessions[group.group]
                     return
         if self._settings.start == "latest":
-            self._beginning = replace(self._settings, start="earliest")
+            self._session_settings = replace(self._settings, start="earliest")
 
     def _report_hand_overs_later(self) -> None:
         """Leave it to `hand_over` to report what the program got (`sync/consumer.py`)."""
-        self._handout.reports = False
+        self._delivery_buffer.reports = False
 
     # ---- taking
 
@@ -208,7 +209,7 @@ class Consumer(MustBeClosed):
         if self._turns.due():
             await self._turns.give()
         to = self._auto.asked(asker) if self._auto is not None else None
-        message = await self._first()
+        message = await self._wait_for_message()
         if message is None:
             raise StopAsyncIteration
         if self._auto is not None and to is not None:
@@ -230,40 +231,40 @@ class Consumer(MustBeClosed):
         to = self._auto.asked(None) if self._auto is not None else None
         try:
             async with asyncio.timeout(timeout):
-                first = await self._first()
+                first = await self._wait_for_message()
         except TimeoutError:
             return []
         found = [] if first is None else [first]
-        while found and len(found) < max_messages and (more := self._take_now()) is not None:
+        while found and len(found) < max_messages and (more := self._take_message()) is not None:
             found.append(more)
         self._turns.note_list(len(found))
         if self._auto is not None and to is not None:
             self._auto.give(to, found, listed=True)
         return found
 
-    async def _first(self) -> Message | None:
-        while (message := self._take_now()) is None:
+    async def _wait_for_message(self) -> Message | None:
+        while (message := self._take_message()) is None:
             if self._error is not None:
                 raise self._error
             if self._closed:
                 return None
             if not self._main.is_open:
                 raise Unavailable("open the consumer first: async with ... as consumer")
-            self._there.clear()
-            await self._there.wait()
+            self._wakeup.clear()
+            await self._wakeup.wait()
         return message
 
     # ---- from the sessions
 
     def _deliver(self, batch: DeliveredBatch) -> None:
-        self._handout.deliver(batch)
-        self._there.set()
+        self._delivery_buffer.deliver(batch)
+        self._wakeup.set()
 
     def _drop(self, session: Session, tracker: AckTracker | None) -> None:
-        """Call `_on_drop` for what was fetched ahead of the program, then `Handout.drop`."""
+        """Drop undelivered batches: those that the sync client fetched ahead, then the buffer's."""
         if self._on_drop is not None:
             self._on_drop(session, tracker)
-        self._handout.drop(session, tracker)
+        self._delivery_buffer.drop(session, tracker)
 
     # ---- control
 
@@ -304,7 +305,7 @@ class Consumer(MustBeClosed):
             (session.group, tracker.queue)
             for session in list(
                 self._sessions.values()
-            )  # as below: `sync/client.py` asks in its thread
+            )  # a copy: `sync/client.py` calls this from another thread
             for tracker in list(session.trackers.values())
             if tracker.held
         ]
@@ -329,16 +330,18 @@ class Consumer(MustBeClosed):
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Stop delivery from these queues (None: all that this member holds), but keep them."""
-        for session, tracker in self._of(queues):
+        for session, tracker in self._trackers_of(queues):
             self._drop(session, tracker)
             session.control(tracker, pause=True)
 
     def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Resume delivery from these queues (None: all that this member holds)."""
-        for session, tracker in self._of(queues):
+        for session, tracker in self._trackers_of(queues):
             session.control(tracker, pause=False)
 
-    def _of(self, queues: Sequence[tuple[str, int]] | None) -> list[tuple[Session, AckTracker]]:
+    def _trackers_of(
+        self, queues: Sequence[tuple[str, int]] | None
+    ) -> list[tuple[Session, AckTracker]]:
         wanted = None if queues is None else set(as_places(queues))
         found = [
             (session, tracker)

@@ -9,7 +9,7 @@ from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.ids import Offset
 
 
-class Handout:
+class DeliveryBuffer:
     """Deliveries of all sessions of a consumer, merged; `take` returns one message at a time."""
 
     def __init__(self, prefetch: int) -> None:
@@ -32,7 +32,7 @@ class Handout:
         return _count((*now, *waiting))
 
     def take(self) -> Message | None:
-        """Return the next message; None if none is there."""
+        """Return the next buffered message; None if there is none."""
         self._waiting.clear()
         while True:
             batch = self._batch
@@ -88,7 +88,7 @@ class Handout:
         self._noted = end
         if self.reports:
             batch.credit -= end - first
-            batch.session.handed(batch, first, end)
+            batch.session.note_handed_over(batch, first, end)
 
     def deliver(self, batch: DeliveredBatch) -> None:
         """Append a delivery to the end of the line."""

@@ -81,7 +81,9 @@ class DeliveredBatch:
             raise Malformed(f"{where}: {error}") from error
         first, end = delivery.first_offset, delivery.end_offset
         if not header.base_offset <= first < end <= header.end_offset:
-            raise Malformed(f"{where}: the batch holds [{header.base_offset}, {header.end_offset})")
+            raise Malformed(
+                f"{where}: its batch has [{header.base_offset}, {header.end_offset}) only"
+            )
         self.topic = topic
         self.tracker = tracker
         self.session = session
@@ -183,9 +185,9 @@ class Acker:
         raise NotImplementedError
 
     def handing(self) -> None:
-        """Note that the program is about to get something of a delivery."""
+        """Note that the program is about to get messages of a delivery."""
 
-    def handed(self, batch: DeliveredBatch, first: int, end: int) -> None:
+    def note_handed_over(self, batch: DeliveredBatch, first: int, end: int) -> None:
         """Note that the program got a range of a delivery."""
 
 
@@ -332,7 +334,7 @@ class Message:
         self._note_done()
 
     def _note_done(self) -> None:
-        """Ack, also where no broker gets it any more: a commit reports that."""
+        """Record the ack, even if it can reach no broker any more: a commit reports that."""
         batch = self._batch
         if batch.tracker.ack(self.offset, batch.term, batch.epoch):
             batch.session.acked()
@@ -380,7 +382,7 @@ def hand_over(messages: Iterable[Message]) -> None:
     """Report that the program got these messages; adjacent ones become one range."""
     for batch, first, end in _runs(messages):
         batch.credit -= end - first
-        batch.session.handed(batch, first, end)
+        batch.session.note_handed_over(batch, first, end)
 
 
 def _runs(messages: Iterable[Message]) -> list[tuple[DeliveredBatch, int, int]]:

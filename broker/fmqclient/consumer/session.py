@@ -79,7 +79,7 @@ class Session(Speaker):
         self._elsewhere = elsewhere  # another group may serve it
         self._loop_watch = watch or LoopWatch(clock)
         self._topic_id = 0
-        self._gone = False  # we want to leave, or have left: do not open again
+        self._gone = False  # the consumer leaves, or has left: do not open again
         self._heard_ms = 0
         self._beat_ms = 3000
         self._address, self.epoch = "", Epoch(0)
@@ -107,7 +107,7 @@ class Session(Speaker):
 
     @property
     def may_serve(self) -> bool:
-        """Whether its group has or may have the topic: in the cluster, and not refused so far."""
+        """Whether the broker group may have the topic: in the cluster, and not refused so far."""
         return self.open or (not self._strange_since_ms and self.group in self._routes.named)
 
     # ---- life
@@ -127,14 +127,14 @@ class Session(Speaker):
                     await self._serve(stream)
                 finally:
                     stream.cancel()
-                    self._lost()
+                    self._note_stream_lost()
                     if self._clock.monotonic_ms() - opened_ms > _STEADY_MS:
                         backoff.reset()  # not if it breaks as soon as it is open, again and again
             except _FATAL:
                 raise
             except FmqError as error:
                 self.reason = str(error)
-                self._judge(error)
+                self._raise_if_topic_unknown(error)
             self._routes.request_refresh()
             await backoff.wait()
 
@@ -143,7 +143,7 @@ class Session(Speaker):
         topic = self._routes.table.topics.get(self._settings.topic)
         return topic is None or topic.queues_in(self.group) > 0
 
-    def _judge(self, error: FmqError) -> None:
+    def _raise_if_topic_unknown(self, error: FmqError) -> None:
         """Raise once no broker has known the topic for `STRANGE_MS`: that is the user's mistake."""
         if not isinstance(error, UnknownTopic):
             self._strange_since_ms = 0
@@ -156,7 +156,7 @@ class Session(Speaker):
     async def _open(self) -> Stream:
         route = self._routes.table.groups.get(self.group)
         if route is None:
-            raise Unavailable(f"the routes do not know group {self.group}")
+            raise Unavailable(f"group {self.group} is not in the cluster's routes")
         settings = self._settings
         start, start_ms = settings.start_at()
         if start == client_pb2.START_LATEST and self._topic_id:
@@ -208,7 +208,8 @@ class Session(Speaker):
         finally:
             forget()
 
-    def _lost(self) -> None:
+    def _note_stream_lost(self) -> None:
+        """Drop what belongs to the stream: undelivered batches, nacks, the token in flight."""
         self.open = False
         self._news = False
         self._nacks, self._controls = [], []
@@ -233,13 +234,13 @@ class Session(Speaker):
                 self._assign(move)
             before: DeliveredBatch | None = None
             for delivery in reply.deliveries:
-                before = self._take(delivery, before)
+                before = self._accept_delivery(delivery, before)
             for skipped in reply.skipped:
                 self._note_skipped(skipped)
             for move in reply.stale_assignments:
-                self._came_too_late(move)
+                self._note_late_acks(move)
             for token in reply.committed_tokens:
-                self._stored(token)
+                self._resolve_commits(token)
             if reply.HasField("error"):
                 raise error_of(reply.error.code, reply.error.message)
             if reply.has_left:
@@ -265,7 +266,8 @@ class Session(Speaker):
             self._dropped(self, tracker)  # what the program has not seen is given back
             tracker.taken()
 
-    def _came_too_late(self, move: client_pb2.Assignment) -> None:
+    def _note_late_acks(self, move: client_pb2.Assignment) -> None:
+        """Note that acks of this assignment did not count: the queue was reassigned or sought."""
         tracker = self.trackers.get(move.queue_id)
         if tracker is None or tracker.generation != move.generation:
             return
@@ -273,9 +275,10 @@ class Session(Speaker):
             self._dropped(self, tracker)
         tracker.came_too_late(move.generation)
 
-    def _take(
+    def _accept_delivery(
         self, delivery: client_pb2.Delivery, before: DeliveredBatch | None
     ) -> DeliveredBatch | None:
+        """Hand a delivery to the consumer; return its batch, which the next one may share."""
         tracker = self.trackers.get(delivery.queue_id)
         if tracker is None or not tracker.held or tracker.generation != delivery.generation:
             self.give_credit(len(delivery.batch), delivery.end_offset - delivery.first_offset)
@@ -298,7 +301,8 @@ class Session(Speaker):
         self.skipped[what.queue_id] = self.skipped.get(what.queue_id, 0) + count
         warn_of_skipped(self._settings.topic, self._settings.group, self.group, what)
 
-    def _stored(self, token: int) -> None:
+    def _resolve_commits(self, token: int) -> None:
+        """Resolve the commits up to this token: their acks are stored."""
         if self.commits.waiting:  # for acks that came after it
             self._wake.set()
         self._refine(self)
@@ -309,7 +313,7 @@ class Session(Speaker):
     async def _send(self, stream: Stream) -> None:
         beat_s = self._beat_ms / 2000
         while True:
-            request = self._pending()
+            request = self._next_request()
             if request is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(beat_s):
@@ -317,7 +321,7 @@ class Session(Speaker):
                         await self._linger()
                 self._wake.clear()
                 self._check_route()
-                request = self._pending() or client_pb2.ConsumeRequest()
+                request = self._next_request() or client_pb2.ConsumeRequest()
             self._last_sent_ms = self._clock.monotonic_ms()
             await stream.send(request)
 
@@ -347,7 +351,8 @@ class Session(Speaker):
         """Ask a silent broker whether it lives."""
         watch = self._loop_watch
         while True:
-            self._heard_ms += await watch.sleep(self._beat_ms / 4000)  # deaf is not silent
+            # Time in which this loop was blocked does not count as silence of the broker.
+            self._heard_ms += await watch.sleep(self._beat_ms / 4000)
             if self._clock.monotonic_ms() - self._heard_ms > self._beat_ms * 1.3:
                 connection = self._connections.to(self._address)
                 await ask_whether_alive(

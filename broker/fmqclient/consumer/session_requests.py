@@ -33,7 +33,9 @@ class Speaker(Acker):
         self.left = asyncio.Event()
         self._settings = settings
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
+        self._hurry = (
+            asyncio.Event()
+        )  # do not linger: a caller waits for a token, or the session leaves
         self._credit = 0  # to give back
         self._hands = HandOvers(settings.prefetch)
         self._note = note  # what was handed out so far is reported
@@ -70,7 +72,7 @@ class Speaker(Acker):
         self._hands.started = True
         self._wake.set()
 
-    def handed(self, batch: DeliveredBatch, first: int, end: int) -> None:
+    def note_handed_over(self, batch: DeliveredBatch, first: int, end: int) -> None:
         """See `Acker`."""
         if batch.stream == self.stream:  # a later stream has its own credit
             self._hands.note(batch, first, end)
@@ -88,7 +90,7 @@ class Speaker(Acker):
         """Whether the broker may soon have to wait for credit."""
         return self._hands.urgent or self._credit * 2 >= self._settings.buffer_bytes
 
-    def _pending(self) -> client_pb2.ConsumeRequest | None:
+    def _next_request(self) -> client_pb2.ConsumeRequest | None:
         """Return everything there is to send as one request, None if it is not worth one."""
         self._note()
         quiet = self._clock.monotonic_ms() - self._last_sent_ms >= BUSY_LINGER_MS or self._leaving

@@ -100,7 +100,7 @@ class Backoff:
         return self._clock.uniform(bound / 2, bound)
 
     async def wait(self) -> None:
-        """Wait for `next_ms`."""
+        """Wait for the next pause, `next_ms`."""
         delay = self.next_ms()
         if delay > 0:
             await self._clock.sleep(delay / 1000)
@@ -149,7 +149,7 @@ async def open_at_first(
                     return broker, stream, answer
     finally:
         await _give_up(trying)
-    raise NoPermission("; ".join(errors) or "the routes name no broker")
+    raise NoPermission("; ".join(errors) or "no broker is known: check the addresses in the URL")
 
 
 async def _give_up(trying: "Iterable[asyncio.Task[tuple[Stream, Any]]]") -> None:

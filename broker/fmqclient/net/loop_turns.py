@@ -37,33 +37,41 @@ _log = logging.getLogger("fmqclient")
 class LoopTurns:
     """Decides when calls that need not wait must let the loop turn. One per consumer."""
 
-    __slots__ = ("_armed", "_calls", "_clock", "_look_at", "_looked_ms", "_since_ms", "listed")
+    __slots__ = (
+        "_armed",
+        "_calls",
+        "_clock",
+        "_clock_due_at_call",
+        "_clock_read_ms",
+        "_since_ms",
+        "listed",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._armed = False  # the loop has not turned since `_since_ms`
         self._calls = 0
-        self._since_ms = self._looked_ms = 0
-        self._look_at = 0  # the call that looks at the clock
+        self._since_ms = self._clock_read_ms = 0
+        self._clock_due_at_call = 0  # the call that looks at the clock
         self.listed = False  # the program works on a list: `ack` must ask, too
 
     def due(self) -> bool:
         """Whether this call must give the loop a turn."""
         if not self._armed:
             self._armed = True
-            self._calls = self._look_at = 0
-            self._since_ms = self._looked_ms = self._clock.monotonic_ms()
+            self._calls = self._clock_due_at_call = 0
+            self._since_ms = self._clock_read_ms = self._clock.monotonic_ms()
             asyncio.get_running_loop().call_soon(self._turned)
             return False
         self._calls = calls = self._calls + 1
         if calls >= TURN_EVERY:
             return True
-        if calls < self._look_at:
+        if calls < self._clock_due_at_call:
             return False
         now_ms = self._clock.monotonic_ms()
-        quick = now_ms - self._looked_ms <= 1
-        self._look_at = calls + (_QUICK_CALLS if quick else 1)
-        self._looked_ms = now_ms
+        quick = now_ms - self._clock_read_ms <= 1
+        self._clock_due_at_call = calls + (_QUICK_CALLS if quick else 1)
+        self._clock_read_ms = now_ms
         return now_ms - self._since_ms >= TURN_MS
 
     def note_list(self, messages: int) -> None:

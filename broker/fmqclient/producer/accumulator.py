@@ -10,7 +10,6 @@ groups; records that may have been stored stay (rules: `producer/queue_buffer.py
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from fmqclient.producer.batches import (
     InFlightBatch,
@@ -20,6 +19,7 @@ from fmqclient.producer.batches import (
     record_bytes,
     reject,
 )
+from fmqclient.producer.protocols import Carrier
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
@@ -47,66 +47,6 @@ _LASTING = (NotEnoughReplicas, Overloaded, StorageFull)
 Any other refusal concerns one batch only.
 """
 _BATCH_AGE_MS = 1000  # a batch takes records for at most this time: they share its deadline
-
-
-class Carrier(Protocol):
-    """What the accumulator needs of a sender."""
-
-    reason: str  # it does not take anything, for people; empty if it does
-    error: FmqError | None  # the last refusal, if nothing was stored since
-
-    @property
-    def usable(self) -> bool:
-        """Whether new records may be bound for this sender."""
-        ...
-
-    def offer(self, buffer: QueueBuffer) -> None:
-        """Note that a queue buffer has something to send."""
-        ...
-
-    def renew(self) -> None:
-        """Open a new session when nothing is in flight: a queue buffer is poisoned."""
-        ...
-
-
-class BufferSource(Protocol):
-    """What a sender needs of the accumulator, or of a caller that places its batches itself."""
-
-    def buffers(self) -> Iterator[QueueBuffer]:
-        """Yield all queue buffers."""
-        ...
-
-    def needs(self, group: GroupName, /) -> bool:
-        """Whether the group is to be connected to."""
-        ...
-
-    def limit(self, max_bytes: int, max_records: int) -> None:
-        """Apply a broker's limits to the batches started from now on."""
-        ...
-
-    def remap(self) -> None:
-        """Choose groups again: a sender went up or down."""
-        ...
-
-    def lift(self) -> None:
-        """Resume sending where the awaited answers have come."""
-        ...
-
-    def release(self, count: int, size: int) -> None:
-        """Free the room of records that have an outcome."""
-        ...
-
-    def fail(self, batches: Iterable[PendingBatch | InFlightBatch], error: FmqError) -> None:
-        """Fail the records of these batches and forget them."""
-        ...
-
-    def is_gone(self, buffer: QueueBuffer, /) -> bool:
-        """Whether the topic of the queue buffer is gone."""
-        ...
-
-    def has_elsewhere(self, buffer: QueueBuffer, /) -> bool:
-        """Whether another group might take what the queue buffer's group does not."""
-        ...
 
 
 class Accumulator:
@@ -176,7 +116,7 @@ class Accumulator:
         if not buffer.ready:
             self.senders[buffer.group].offer(buffer)
 
-    def unplaced(self, topic: Topic, record: Record) -> None:
+    def hold_unplaced(self, topic: Topic, record: Record) -> None:
         """Keep a record until its topic's routes are known, or refuse it if no group takes it."""
         if topic.config is None:
             topic.unrouted.append((record, None, None))
@@ -392,7 +332,7 @@ class Accumulator:
 
 
 def _share_outcome(batch: PendingBatch, other: PendingBatch) -> bool:
-    """Whether records of both may be in one batch: an error at its deadline fits all of them."""
+    """Whether records of both may share a batch: the same error fits all at its deadline."""
     near = abs(batch.deadline_ms - other.deadline_ms) <= _BATCH_AGE_MS
     return near and batch.doubtful is other.doubtful
 

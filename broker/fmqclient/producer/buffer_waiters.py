@@ -50,7 +50,7 @@ class BufferWaiters(Generic[T]):
             raise
 
     def admit_soon(self) -> None:
-        """Run as many calls as there is space for, soon, outside of the code that freed it."""
+        """Schedule the calls for which there is space, outside of the code that freed it."""
         if self._waiting and not self._admitting:
             self._admitting = True
             asyncio.get_running_loop().call_soon(self._admit)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from fmqclient.net.routes import STRANGE_MS
-from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch
+from fmqclient.producer.protocols import BufferSource
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqcore.error_spec import RetryAction, spec_of_code
 from fmqcore.errors import DeliveryUnknown, FmqError
@@ -44,7 +44,7 @@ class ErrorPolicy:
         self._want_routes = want_routes
         self._fixed = fixed
 
-    def take(
+    def apply(
         self,
         buffer: QueueBuffer,
         batch: InFlightBatch,
@@ -70,12 +70,12 @@ class ErrorPolicy:
                 if not batch.unknown:
                     buffer.refused(batch)
             case RetryAction.RETRY:
-                self._again(buffer, batch)
+                self._retry_later(buffer, batch)
             case RetryAction.REROUTE:
-                self._again(buffer, batch)
+                self._retry_later(buffer, batch)
                 self._avoid()
             case RetryAction.REFRESH_ROUTES:
-                self._strange(buffer, batch, error)
+                self._retry_unknown_topic(buffer, batch, error)
             case RetryAction.SPLIT if len(batch.records) > 1:
                 buffer.split(batch)
             case RetryAction.SPLIT | RetryAction.FAIL:
@@ -108,7 +108,9 @@ class ErrorPolicy:
                     if buffer.in_flight[0] is batch
                     else RetryAction.RESEND_SAME
                 )
-            if not buffer.explains(batch):  # no refusal of ours explains it: its table has lost us
+            if not buffer.explains(
+                batch
+            ):  # no earlier refusal explains it: the broker has forgotten this producer
                 self._renew()
             return RetryAction.RETRY
         if (
@@ -134,11 +136,13 @@ class ErrorPolicy:
         certain = not (batch.unknown or spec.appended)
         return RetryAction.RETRY if certain else RetryAction.RESEND_SAME
 
-    def _again(self, buffer: QueueBuffer, batch: InFlightBatch) -> None:
+    def _retry_later(self, buffer: QueueBuffer, batch: InFlightBatch) -> None:
         buffer.hold_until_ms = self._later_ms(RETRY_MS)
         buffer.refused(batch)
 
-    def _strange(self, buffer: QueueBuffer, batch: InFlightBatch, error: FmqError) -> None:
+    def _retry_unknown_topic(
+        self, buffer: QueueBuffer, batch: InFlightBatch, error: FmqError
+    ) -> None:
         """Retry, because the broker may not have learned of the topic or queue yet."""
         self._want_routes()
         now_ms = self._clock.monotonic_ms()
@@ -148,7 +152,7 @@ class ErrorPolicy:
         if now_ms - buffer.strange_since_ms > STRANGE_MS and not elsewhere:
             self._drop(buffer, batch, error)
         else:
-            self._again(buffer, batch)
+            self._retry_later(buffer, batch)
             if elsewhere:
                 self._avoid()
 

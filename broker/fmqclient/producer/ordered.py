@@ -41,16 +41,9 @@ from fmqclient.producer.ordered_records import (
     result_of,
     role_of,
 )
-from fmqclient.producer.ordered_state import (
-    Acknowledged,
-    Action,
-    Batch,
-    Connect,
-    Failed,
-    OrderedState,
-    Report,
-)
+from fmqclient.producer.ordered_state import OrderedState
 from fmqclient.producer.ordered_stream import SegmentStream
+from fmqclient.producer.ordered_values import Acknowledged, Action, Batch, Connect, Failed, Report
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
@@ -122,7 +115,7 @@ class OrderedProducer(MustBeClosed):
             await self._main.open(self._run(config.id), self._ready)
         except BaseException:
             self._end = self._end or Unavailable(
-                "this ordered producer was given up before it got the role: make another one"
+                "this ordered producer was closed before it got the role: create another one"
             )
             self._fail_rest()
             raise
@@ -159,12 +152,12 @@ class OrderedProducer(MustBeClosed):
         cuts = GroupCuts()
         self._line = Line(
             self._opening(topic_id, ""), topic_id, self._state, self._connections, self._routes,
-            self._clock, self._watch, self._learn, cuts,
+            self._clock, self._watch, self._apply_state, cuts,
         )  # fmt: skip
         self._stream = SegmentStream(
             lambda: self._opening(topic_id, self._line.sender_id if self._line else ""),
             self._state, topic_id, self._connections, self._routes, self._clock, self._watch,
-            self._settings, self._buffer.cut, self._apply, self._learn_of_stream, cuts,
+            self._settings, self._buffer.cut, self._apply, self._apply_stream_state, cuts,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             for work in (self._line.run(), self._stream.run(), self._tick()):
@@ -270,7 +263,7 @@ class OrderedProducer(MustBeClosed):
         """Number of records without an outcome yet."""
         return self._buffer.records
 
-    def _learn(self, news: client_pb2.SenderState) -> None:
+    def _apply_state(self, news: client_pb2.SenderState) -> None:
         state, epoch = self._state, self._state.epoch
         actions = state.apply_role(role_of(news))
         if state.epoch != epoch:
@@ -283,7 +276,7 @@ class OrderedProducer(MustBeClosed):
             if self._on_active is not None:
                 self._loop.call_soon(self._on_active)  # its errors are the program's
 
-    def _learn_of_stream(self, news: client_pb2.SenderState) -> None:
+    def _apply_stream_state(self, news: client_pb2.SenderState) -> None:
         """The master of the segment knows of the same role, but is owed no report."""
         if self._state.epoch == news.sender_epoch:
             self._apply(self._state.apply_role(role_of(news), in_line=False))
@@ -411,7 +404,7 @@ class OrderedProducer(MustBeClosed):
         assert self._stream is not None
         most = min(_MAX_RECORD, self._stream.max_batch_bytes)
         if size > most:
-            raise TooLarge(f"a record of {size} bytes, at most {most}: store it elsewhere")
+            raise TooLarge(f"a record has {size} bytes, at most {most} are allowed")
         self._buffer.require_room(size)
 
     def _put(self, queue: int, record: Record, size: int) -> None:

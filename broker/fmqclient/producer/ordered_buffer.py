@@ -10,7 +10,8 @@ from typing import Final
 
 from fmqclient.producer.batches import PendingBatch, Record, reject
 from fmqclient.producer.ordered_records import CutBatch, cut_of, error_of_cut, error_of_unsent
-from fmqclient.producer.ordered_state import Batch, OrderedState
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import Batch
 from fmqclient.settings import ProducerSettings
 from fmqcore.errors import FmqError, Overloaded
 from fmqport.clock import Clock

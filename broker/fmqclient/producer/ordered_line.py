@@ -21,7 +21,8 @@ from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import STRANGE_MS, Routes
 from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.group_cuts import GroupCuts
-from fmqclient.producer.ordered_state import OrderedState, Report
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import Report
 from fmqclient.producer.sender import PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqcore.error_spec import RetryAction, spec_of
 from fmqcore.errors import (
@@ -198,7 +199,9 @@ class Line:
             raise gone
         if errors and all(type(error) is type(errors[0]) for error in errors):
             raise errors[0]
-        raise Unavailable("; ".join(map(str, errors)) or "the routes name no broker")
+        raise Unavailable(
+            "; ".join(map(str, errors)) or "no broker is known: check the addresses in the URL"
+        )
 
     def _brokers(self) -> list[BrokerRoute]:
         """All brokers, the best first: live, elsewhere than the segment, not the one just lost."""
@@ -214,7 +217,7 @@ class Line:
     # ---- the session
 
     async def _keep(self, stream: Stream) -> bool:
-        """Return once the place is lost; True: its broker stops, and still keeps it."""
+        """Wait until the place is lost; return True if its broker stops and still keeps it."""
         self._heard_ms = self._clock.monotonic_ms()
         self._report = None
         self._state.session_opened()
@@ -274,7 +277,8 @@ class Line:
     async def _probe(self) -> None:
         """Ask a silent broker whether it lives: it speaks only when the chain changes."""
         while True:
-            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
+            # Time in which this loop was blocked does not count as silence of the broker.
+            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)
             if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
                 continue
             connection = self._connections.to(self._address)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fmqclient.producer.batches import InFlightBatch, PendingBatch, Record, record_bytes
-from fmqclient.producer.ordered_state import Batch, Role, per_queue
+from fmqclient.producer.ordered_state import per_queue
+from fmqclient.producer.ordered_values import Batch, Role
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
 from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
 from fmqcore.errors import (

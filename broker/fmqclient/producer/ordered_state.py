@@ -18,11 +18,20 @@ L12. While frozen, `unacked` does not move.
 L13. After an error nothing is sent and no ack counts: `error` is final.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from fmqclient.producer.ordered_values import (
+    Acknowledged,
+    Action,
+    Batch,
+    Connect,
+    Content,
+    Failed,
+    QueueState,
+    Report,
+    Role,
+)
 from fmqcore.error_spec import RetryAction, spec_of
 from fmqcore.errors import (
     FmqError,
@@ -43,117 +52,7 @@ LEFT_OUT_MS: Final = 10_000
 """A chain that ends before the sender's segment for that long has lost it: no server lags more."""
 
 
-class Content(Protocol):
-    """What a batch holds, opaque here."""
-
-    @property
-    def count(self) -> int:
-        """Number of records."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes on the wire."""
-        ...
-
-    def halves(self) -> "tuple[Content, Content]":
-        """Return the same records as two batches; there are two records or more."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Records of one queue, as first cut."""
-
-    queue: int
-    sequence: int  # of the first record
-    content: Content
-    open_attempts: int = 0  # sends without a certain refusal; 0: stored nowhere
-
-    @property
-    def end(self) -> int:
-        """The sequence after the last record."""
-        return self.sequence + self.content.count
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """The chain as a broker described it to this sender: `SenderState` on the wire."""
-
-    active: bool
-    sender_epoch: int
-    segment: int
-    group: GroupName
-    first_sequence: PerQueue
-    closing: str = ""  # why the segment takes no more; "" = it is open
-    reason: str = ""  # what sends wait for
-
-
 # ---- actions
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Send a report over the session that keeps the place in line."""
-
-    segment: int
-    unacked: PerQueue
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Leave the stream, if one is open, and open one to the master of `group`."""
-
-    group: GroupName
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A batch is stored."""
-
-    batch: Batch
-    group: GroupName
-    segment: int
-    offset: Offset  # of the first record
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """It is over: fail everything, leave all streams. `batch`: the one that was refused."""
-
-    error: FmqError
-    batch: Batch | None = None
-
-
-Action = Report | Connect | Acknowledged | Failed
-
-
-@dataclass(slots=True)
-class QueueState:
-    """One queue."""
-
-    unacked: int  # the lowest sequence without an ack
-    batches: deque[Batch] = field(default_factory=deque)  # L11
-    sent: int = 0  # number of them sent over this stream, in order
-    retry_ms: int = 0  # not before
-    rewound_at: int = 0  # refusals of batches up to this correlation are answered by a rewind
-
-    @property
-    def end(self) -> int:
-        """The sequence of the next new record."""
-        return self.batches[-1].end if self.batches else self.unacked
-
-    @property
-    def next(self) -> int:
-        """The sequence to send next."""
-        return self.batches[self.sent].sequence if self.sent < len(self.batches) else self.end
-
-    def index_of(self, sequence: int) -> int | None:
-        """Return which batch starts with the sequence; None if none does."""
-        if sequence == self.end:
-            return len(self.batches)
-        found = (i for i, batch in enumerate(self.batches) if batch.sequence == sequence)
-        return next(found, None)
 
 
 class OrderedState:
@@ -490,5 +389,5 @@ class OrderedState:
 def per_queue(values: Mapping[int, int]) -> PerQueue:
     """Return the values of queues 0 to n; raise `Malformed` if one lacks."""
     if sorted(values) != list(range(len(values))):
-        raise Malformed(f"queues {sorted(values)} do not count from 0")
+        raise Malformed(f"queues {sorted(values)} are not numbered from 0 without a gap")
     return tuple(values[queue] for queue in range(len(values)))

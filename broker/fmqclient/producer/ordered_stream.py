@@ -20,7 +20,8 @@ from fmqclient.net.tasks import until_one_fails
 from fmqclient.producer.error_policy import RETRY_MS
 from fmqclient.producer.group_cuts import GroupCuts
 from fmqclient.producer.ordered_records import wire_batch
-from fmqclient.producer.ordered_state import Action, OrderedState
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import Action
 from fmqclient.producer.sender import MESSAGE_BYTES, PROBE_AFTER_MS, PROBE_TIMEOUT_S
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
@@ -87,7 +88,7 @@ class SegmentStream:
         self._moved.set()
 
     def wake(self) -> None:
-        """Send what may leave by now."""
+        """Send the batches that may leave now."""
         self._work.set()
 
     def hurry(self) -> None:
@@ -259,7 +260,8 @@ class SegmentStream:
     async def _probe(self) -> None:
         """Ask a silent broker whether it lives; leave it if it is dead."""
         while True:
-            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
+            # Time in which this loop was blocked does not count as silence of the broker.
+            self._heard_ms += await self._watch.sleep(PROBE_AFTER_MS / 2000)
             if not self._state.in_flight:
                 self._heard_ms = self._clock.monotonic_ms()
                 continue

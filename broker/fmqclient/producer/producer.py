@@ -224,7 +224,7 @@ class Producer(MustBeClosed):
             raw_headers = as_headers(headers)
             size += len(raw_headers)
         if size > _MAX_RECORD:
-            raise TooLarge(f"a record of {size} bytes, at most {_MAX_RECORD}: store it elsewhere")
+            raise TooLarge(f"a record has {size} bytes, at most {_MAX_RECORD} are allowed")
         if not self._has_room(size):
             raise Overloaded(
                 f"{self._accumulator.outstanding_records} records, "
@@ -305,7 +305,7 @@ class Producer(MustBeClosed):
         accumulator.outstanding_records += 1
         accumulator.outstanding_bytes += size
         if buffer is None:
-            accumulator.unplaced(topic, record)
+            accumulator.hold_unplaced(topic, record)
         else:
             accumulator.put(buffer, record, size)
 
@@ -361,5 +361,5 @@ class Producer(MustBeClosed):
             return
         try:
             self._main.watch(self._tasks.create_task(work))
-        except RuntimeError:  # we are being closed: what is held ends with it
+        except RuntimeError:  # the producer is being closed: held records end with it
             work.close()

@@ -35,7 +35,7 @@ MAX_FLIGHTS: Final = 5
 
 
 class Held(Protocol):
-    """The topic as a queue buffer needs it."""
+    """The methods of a topic that a queue buffer calls."""
 
     held: bool  # nothing new is sent for a moment (`producer/topic_buffers.py`)
 

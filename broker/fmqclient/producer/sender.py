@@ -22,9 +22,9 @@ from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, o
 from fmqclient.net.loop_turns import LoopWatch
 from fmqclient.net.routes import Routes
 from fmqclient.net.tasks import until_one_fails
-from fmqclient.producer.accumulator import BufferSource
 from fmqclient.producer.batches import InFlightBatch, resolve, resolve_unanswered
 from fmqclient.producer.error_policy import ErrorPolicy
+from fmqclient.producer.protocols import BufferSource
 from fmqclient.producer.queue_buffer import QueueBuffer
 from fmqclient.settings import ProducerSettings
 from fmqcore.batch.header import MAX_PRODUCER_EPOCH
@@ -51,11 +51,11 @@ _REST_S: Final = 1.0
 
 
 class _Renew(FmqError):
-    """Open again as the producer's next session: one is due, and nothing is in flight."""
+    """Raised to reopen the stream as the producer's next session, once nothing is in flight."""
 
 
 class _Settled(FmqError):
-    """Open again for new messages: nothing is left to settle in a session for that alone."""
+    """Raised to reopen the stream for new messages, once all repeats are settled."""
 
 
 class FixedIdentity(NamedTuple):
@@ -102,7 +102,7 @@ class Sender:
         self._avoid_until_ms = 0
         self._ready: deque[QueueBuffer] = deque()
         # Batches of unknown outcome, to be sent again now.
-        self._again: deque[tuple[QueueBuffer, InFlightBatch]] = deque()
+        self._resends: deque[tuple[QueueBuffer, InFlightBatch]] = deque()
         self._sent: dict[
             int, tuple[QueueBuffer, InFlightBatch]
         ] = {}  # by correlation, on this stream
@@ -117,9 +117,9 @@ class Sender:
         self._heard_ms = 0
         self._window_bytes = 0
         self._settles_only = False  # the broker takes no messages, only repeats (L10)
-        self._epoch = Epoch(0)  # the newest heard of
+        self._epoch = Epoch(0)  # the newest epoch that a broker of the group has reported
         self._term = Epoch(0)  # in which the present session was opened (P8)
-        self._hurry = asyncio.Event()  # somebody flushes: do not linger
+        self._hurry = asyncio.Event()  # a caller flushes: do not linger
         self._leaving: FmqError | None = None
         self._leave_by_ms = 0
         self._address = ""
@@ -157,16 +157,16 @@ class Sender:
             for batch in buffer.in_flight:
                 if batch.due_ms and now_ms >= batch.due_ms and self._is_open():
                     batch.due_ms = 0
-                    self._again.append((buffer, batch))
+                    self._resends.append((buffer, batch))
             if buffer.pending:
                 self.offer(buffer)
-        if self._again:
+        if self._resends:
             self._work.set()
 
     # ---- life
 
     async def run(self) -> None:
-        """Dial, serve, and start again, for ever."""
+        """Open a stream to the group's master and serve it, again and again, until cancelled."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
             if not self._accumulator.needs(self.group):
@@ -185,7 +185,7 @@ class Sender:
                 await self._serve(stream)
             finally:
                 stream.cancel()
-                self._lost()
+                self._note_stream_lost()
             if self._correlation > sent_before:
                 backoff.reset()
             self._routes.request_refresh()
@@ -197,7 +197,7 @@ class Sender:
             self._begin_session()
         route = self._routes.table.groups.get(self.group)
         if route is None:
-            raise Unavailable(f"the routes do not know group {self.group}")
+            raise Unavailable(f"group {self.group} is not in the cluster's routes")
         self._attempt += 1
         opening = client_pb2.ProduceOpen(
             producer_id=self._producer_id,
@@ -237,7 +237,7 @@ class Sender:
         for buffer in self._buffers():
             for batch in buffer.in_flight:
                 batch.due_ms = 0
-                self._again.append((buffer, batch))
+                self._resends.append((buffer, batch))
             if buffer.pending:
                 self.offer(buffer)
         if self._settles_only:
@@ -259,18 +259,18 @@ class Sender:
             self._up = False
             self._accumulator.remap()
 
-    def _lost(self) -> None:
+    def _note_stream_lost(self) -> None:
         """Mark what was on the lost stream as unknown: it may be stored or not."""
         if self._one_way:
-            self._written()
-            self._renew = True  # what is on its way must not come later
+            self._resolve_one_way()
+            self._renew = True  # a late copy must not come after newer records
         for _, batch in self._sent.values():
             batch.unknown = True
         self._accumulator.lift()
         self._sent.clear()
         self._sent_bytes = 0
         self._messages.clear()
-        self._again.clear()
+        self._resends.clear()
         if self.reason != "beginning a new session":
             self._set_down(self.reason or "the session ended")
 
@@ -289,7 +289,7 @@ class Sender:
             if request is not None:
                 await stream.send(request)
                 if self._one_way:
-                    self._written()
+                    self._resolve_one_way()
                 continue
             if not any(buffer.in_flight for buffer in self._buffers()):
                 if self._settles_only:
@@ -297,7 +297,7 @@ class Sender:
                 if self._renew:
                     raise _Renew("a new session is due")
             if self._hurry.is_set() and not any(buffer.pending for buffer in self._buffers()):
-                self._hurry.clear()  # else it is for what may not leave yet
+                self._hurry.clear()  # else the flush waits for records that may not leave yet
             self._work.clear()
             await self._work.wait()
             if linger_s:
@@ -313,8 +313,8 @@ class Sender:
             return None
         request = client_pb2.ProduceRequest()
         size = 0
-        while self._again and size < MESSAGE_BYTES:
-            buffer, batch = self._again.popleft()
+        while self._resends and size < MESSAGE_BYTES:
+            buffer, batch = self._resends.popleft()
             if batch in buffer.in_flight:
                 size += self._add(request, buffer, batch)
         now_ms = self._clock.monotonic_ms()
@@ -354,15 +354,15 @@ class Sender:
         batch.terms.add(self._term)
         size = len(batch.payload)
         self._sent_bytes += size
-        if batch.end_sequence > _SEQUENCES:
+        if batch.end_sequence > _MAX_SEQUENCE:
             self.renew()
         return size
 
-    def _written(self) -> None:
+    def _resolve_one_way(self) -> None:
         """Resolve ONE_WAY records once the stream has them."""
         for buffer, batch in self._sent.values():
             if batch not in buffer.in_flight:
-                continue  # given up while the stream took nothing
+                continue  # it expired before the stream took it
             buffer.accepted(batch)
             resolve_unanswered(batch.records, buffer.group, buffer.queue)
             self._accumulator.release(len(batch.records), batch.bytes)
@@ -388,13 +388,13 @@ class Sender:
                 buffer, batch = found
                 self._sent_bytes -= len(batch.payload)
                 if batch not in buffer.in_flight:
-                    continue  # given up meanwhile
+                    continue  # it expired meanwhile
                 if ack.code == 0:
-                    self._stored(buffer, batch, ack.base_offset)
+                    self._accept_ack(buffer, batch, ack.base_offset)
                 else:
                     self.error = error_of(ack.code, ack.message)
                     never_in = self._term if ack.never_appended else None
-                    if self._error_policy.take(
+                    if self._error_policy.apply(
                         buffer, batch, self.error, never_appended_in=never_in
                     ):
                         leave = self.error
@@ -410,7 +410,7 @@ class Sender:
                 raise self._leaving
         raise TransportError("the broker ended the session")
 
-    def _stored(self, buffer: QueueBuffer, batch: InFlightBatch, base_offset: int) -> None:
+    def _accept_ack(self, buffer: QueueBuffer, batch: InFlightBatch, base_offset: int) -> None:
         self.error = None
         buffer.accepted(batch)
         resolve(batch.records, buffer.group, buffer.queue, base_offset)
@@ -429,7 +429,8 @@ class Sender:
         """Ask a silent broker whether it lives; leave it if it is dead or may write no more."""
         watch = self._loop_watch
         while True:
-            self._heard_ms += await watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
+            # Time in which this loop was blocked does not count as silence of the broker.
+            self._heard_ms += await watch.sleep(PROBE_AFTER_MS / 2000)
             if self._leaving is not None and self._clock.monotonic_ms() >= self._leave_by_ms:
                 raise self._leaving
             if not self._sent:
@@ -444,4 +445,4 @@ class Sender:
             self._heard_ms = self._clock.monotonic_ms()
 
 
-_SEQUENCES: Final = 2**31  # beyond, a new session begins: sequences have 32 bits
+_MAX_SEQUENCE: Final = 2**31  # beyond, a new session begins: sequences have 32 bits

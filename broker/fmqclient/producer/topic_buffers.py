@@ -89,7 +89,7 @@ class Topic:
         return buffer
 
     def note_placed(self, key: bytes) -> None:
-        """Note that a key has a queue: earlier records of the key may not move to another one.
+        """Note that a key has a queue now: its earlier records must not move to another queue.
 
         Batches that stay with their group keep the set of keys that may still move (`free_keys`).
         Called at least for the first record of a key after a batch started to stay.

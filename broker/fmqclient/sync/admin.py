@@ -175,7 +175,7 @@ class OrderedAdmin:
         return self._loop.run(self._ordered.switch(topic, off=off, reason=reason))
 
     def release(self, topic: str, segment: int, *, accept_loss: bool = False) -> OrderedTopicStatus:
-        """End a segment whose end is unknown where the members that are left end it.
+        """End a segment of unknown end at the highest end that its remaining members have.
 
         Raises `InvalidArgument`, also if acknowledged records would be in no segment then, unless
         `accept_loss`; `Unavailable` if no broker serves the reads of the segment's group.

@@ -73,7 +73,7 @@ class Client:
         return self
 
     def __del__(self) -> None:
-        if not self._closed and not self._loop.gone:  # gone: it is the process's that forked us
+        if not self._closed and not self._loop.gone:  # gone: the loop belongs to the parent process
             self._closed = True
             for part in self._open:
                 part._part._warn_if_unclosed()

@@ -51,12 +51,12 @@ class LoopThread:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing runs here: it was stopped, or the process was forked without it."""
+        """Whether the thread no longer runs: it was stopped, or the process was forked."""
         return not self._thread.is_alive()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped, or is about to be: it accepts nothing more."""
+        """Whether `stop` was called: the thread accepts no more work."""
         return self._stopped
 
     def check_there(self) -> None:
@@ -89,7 +89,7 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start `work` in the loop's thread and return its future. Raises `Unavailable`."""
-        if self.gone:  # without the lock: whoever held it when we were forked holds it for ever
+        if self.gone:  # no lock: after a fork its holder may never release it
             work.close()
             raise Unavailable(_CLOSED if self._stopped else _FORKED)
         with self._lock:
@@ -98,7 +98,7 @@ class LoopThread:
                 raise Unavailable(_CLOSED)
             try:
                 future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            except RuntimeError:  # such a handler has closed us just now
+            except RuntimeError:  # a signal handler has just closed the client
                 work.close()
                 raise Unavailable(_CLOSED) from None
             if self._loop.is_closed() and not future.done():  # a moment later: no loop will run it

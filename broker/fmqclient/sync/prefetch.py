@@ -39,7 +39,7 @@ class Ahead(Generic[T]):
         return found
 
     def all(self) -> list[T]:
-        """Return what waits now, without taking it."""
+        """Return the waiting messages without taking them."""
         return list(self._waiting)
 
     def take_back(self, unwanted: Callable[[T], bool]) -> list[T]:

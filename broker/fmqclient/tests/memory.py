@@ -90,7 +90,7 @@ class MemoryStream:
     async def send(self, message: Message) -> None:
         await asyncio.sleep(self._pair.delay())
         if self._pair.over.is_set():
-            raise TransportError(f"{self.peer}: the stream is over")
+            raise TransportError(f"{self.peer}: the stream has ended")
         copy = type(message)()
         copy.CopyFrom(message)
         self._out.put_nowait(copy)
@@ -102,7 +102,7 @@ class MemoryStream:
             await asyncio.wait((getting, ending), return_when=asyncio.FIRST_COMPLETED)
             if getting.done():
                 return getting.result()
-            raise TransportError(f"{self.peer}: the stream is over")
+            raise TransportError(f"{self.peer}: the stream has ended")
         finally:
             getting.cancel()
             ending.cancel()

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from fmqclient.producer.ordered_state import (
+from fmqclient.producer.ordered_state import OrderedState
+from fmqclient.producer.ordered_values import (
     Acknowledged,
     Action,
     Batch,
     Connect,
     Failed,
-    OrderedState,
     Report,
     Role,
 )

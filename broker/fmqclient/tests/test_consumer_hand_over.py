@@ -34,7 +34,7 @@ async def test_buffered_messages_of_a_paused_queue_are_given_back() -> None:
     rig.take(1)
     rig.consumer._sessions[rig.session.group] = rig.session
     rig.consumer.pause()
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     assert {(n.first_offset, n.end_offset) for n in request.nacks} == {(1, 4), (4, 6)}
     assert all(n.not_delivered for n in request.nacks), "the program got none of them"
@@ -55,7 +55,7 @@ async def test_buffered_messages_of_a_lost_session_are_redelivered() -> None:
     rig = Rig()
     await rig.receive(assigned(1), delivery(1))
     rig.take(1)
-    rig.session._lost()
+    rig.session._note_stream_lost()
     assert rig.take() == []
 
 
@@ -112,13 +112,13 @@ async def test_handed_over_messages_are_reported_and_return_credit() -> None:
     waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
     await rig.receive(assigned(1), ConsumeReply(deliveries=waits))
     rig.take(5)
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     assert [(h.first_offset, h.end_offset) for h in request.delivered] == [(0, 5)]
     assert request.credit_records == 5
     rig.take(1)
     await rig.receive(delivery(1))
-    rig.session._lost()
+    rig.session._note_stream_lost()
     assert rig.take() == []
 
 

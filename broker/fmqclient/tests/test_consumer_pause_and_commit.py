@@ -30,7 +30,7 @@ async def test_deliveries_in_flight_at_a_pause_are_not_returned() -> None:
     await rig.receive(ConsumeReply(deliveries=[piece(4, 6, more, count=1)]))  # sent before it heard
     assert rig.take() == [], "paused"
     rig.consumer.resume()
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     nacked = {(n.first_offset, n.end_offset) for n in request.nacks}
     assert nacked == {(1, 4), (4, 6)}, "given back, in its order"
@@ -99,7 +99,7 @@ async def test_group_learnt_while_the_consumer_ends_is_harmless(
     await sub.__aenter__()
     await asyncio.sleep(0.015)
     know("g1", "g2", "g3")
-    sub._learn()
+    sub._open_sessions()
     with pytest.raises(InvalidArgument):
         await sub.fetch()
     await sub.close()

@@ -35,10 +35,11 @@ class Asked(Admin):
     def __init__(self, topic: str, *rows: tuple[str, str, int]) -> None:
         """`rows`: consumer group, broker group, queue; 5 are stored, and a reader has read 3."""
         super().__init__(cast("Any", SimpleNamespace()), cast("Any", Routes()), SeededClock(0))
+        cast("Any", self._calls).ask_reader = self._answer
         self._topic = topic
         self._all = rows
 
-    async def _ask_reader(self, group: GroupName, method: Any, request: Any) -> Any:
+    async def _answer(self, group: GroupName, method: Any, request: Any) -> Any:
         found = [r for r in self._all if r[1] == group and request.group in ("", r[0])]
         reply = admin_pb2.OffsetsReply()
         for consumers, broker_group, queue in found:

@@ -115,7 +115,7 @@ async def test_quick_fetches_give_turns_by_count_of_messages(one: ClusterDouble)
     """The clock need not move: thousands of small messages are handed out within milliseconds."""
     await fill(one, 1200, batch=1)
     async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
-        while len(sub._handout) < 1200:
+        while len(sub._delivery_buffer) < 1200:
             await asyncio.sleep(0.01)
         turned = 0
 

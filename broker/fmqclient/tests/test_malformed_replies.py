@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,8 @@ from fmqclient.tests.test_session_replies import batch, piece, replied
 from fmqcore.batch.columns import encode
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment
+from fmqcore.zk.chain_json import chain_to_json
 from fmqproto.v1 import admin_pb2, client_pb2
 
 G1 = GroupName("g1")
@@ -38,7 +40,7 @@ def ordered(*replies: admin_pb2.OrderedStatusReply) -> OrderedAdmin:
     async def ask(*_: Any) -> Any:
         return left.pop(0)
 
-    return OrderedAdmin(ask, ask, cast(Any, None))
+    return OrderedAdmin(cast(Any, SimpleNamespace(ask_any=ask, ask_reader=ask)), cast(Any, None))
 
 
 def test_stuck_segment_that_the_chain_lacks_is_malformed() -> None:
@@ -75,7 +77,7 @@ def test_page_of_offsets_without_progress_is_malformed(
         return left.pop(0)
 
     admin = Admin(cast(Any, None), cast(Any, None), cast(Any, None))
-    monkeypatch.setattr(admin, "_ask_reader", ask)
+    monkeypatch.setattr(admin._calls, "ask_reader", ask)
     with pytest.raises(Malformed, match="page of offsets in group g1"):
         asyncio.run(admin._rows(G1, "orders", ""))
 

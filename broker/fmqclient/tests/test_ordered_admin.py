@@ -1,6 +1,7 @@
 """`Admin.ordered`: what is checked before a broker is asked, and what the broker decides."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ async def ask(_: Any, request: Any) -> Any:
 
 def set_groups(weight: Any) -> None:
     ASKED.clear()
-    admin = OrderedAdmin(ask, cast(Any, None), cast(Any, None))
+    admin = OrderedAdmin(cast(Any, SimpleNamespace(ask_any=ask)), cast(Any, None))
     asyncio.run(admin.set_groups("changes", {"g1": weight, "g2": 2}))
 
 

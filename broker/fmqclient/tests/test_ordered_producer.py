@@ -8,7 +8,7 @@ import pytest
 
 import fmqclient
 from fmqclient.producer.ordered_records import OrderedResult, error_of_cut
-from fmqclient.producer.ordered_state import Batch
+from fmqclient.producer.ordered_values import Batch
 from fmqclient.tests.double import until
 from fmqclient.tests.ordered_double import OrderedDouble, ordered_cluster
 from fmqcore.errors import (
@@ -427,7 +427,7 @@ async def test_producer_given_up_in_line_names_that_as_the_cause() -> None:
             await until(lambda: len(double.line) == 2)
             entering.cancel()
             await asyncio.wait([entering])
-            assert "given up before it got the role" in waiting.waits_for
+            assert "closed before it got the role" in waiting.waits_for
 
 
 async def test_new_active_sender_waits_for_no_segment_but_its_group() -> None:

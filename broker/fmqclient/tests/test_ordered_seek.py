@@ -32,10 +32,11 @@ class Asked(Admin):
 
     def __init__(self, holder: dict[str, str]) -> None:
         super().__init__(cast("Any", SimpleNamespace()), cast("Any", Routes()), SeededClock(0))
+        cast("Any", self._calls).ask_reader = self._answer
         self.holder = holder
         self.seeks: list[tuple[str, list[int], dict[int, int]]] = []
 
-    async def _ask_reader(self, group: GroupName, method: Any, request: Any) -> Any:
+    async def _answer(self, group: GroupName, method: Any, request: Any) -> Any:
         if method is OFFSETS:
             rows = [admin_pb2.QueueOffsets(queue_id=q, seek_number=7) for q in range(2)]
             return admin_pb2.OffsetsReply(queues=rows)

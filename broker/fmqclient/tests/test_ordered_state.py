@@ -9,15 +9,17 @@ from fmqclient.producer.ordered_state import (
     LEFT_OUT_MS,
     OWN_ROLE_MS,
     SLOW_RETRY,
+    OrderedState,
+    per_queue,
+)
+from fmqclient.producer.ordered_values import (
     Acknowledged,
     Action,
     Batch,
     Connect,
     Failed,
-    OrderedState,
     Report,
     Role,
-    per_queue,
 )
 from fmqcore.error_spec import ERRORS, RetryAction
 from fmqcore.errors import (

@@ -9,8 +9,9 @@ import pytest
 
 from fmqclient.producer import ordered_stream
 from fmqclient.producer.group_cuts import GroupCuts
-from fmqclient.producer.ordered_state import OrderedState, Role
+from fmqclient.producer.ordered_state import OrderedState
 from fmqclient.producer.ordered_stream import SegmentStream
+from fmqclient.producer.ordered_values import Role
 from fmqclient.settings import ProducerSettings
 from fmqclient.tests.test_ordered_state import Count
 from fmqcore.ids import GroupName

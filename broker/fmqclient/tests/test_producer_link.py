@@ -157,7 +157,7 @@ async def test_new_session_starts_before_sequences_overflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They have 32 bits on the wire: a long-lived producer must not reach their end."""
-    monkeypatch.setattr("fmqclient.producer.sender._SEQUENCES", 3)
+    monkeypatch.setattr("fmqclient.producer.sender._MAX_SEQUENCE", 3)
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         for number in range(10):
             await p.send("orders", b"%d" % number, key=b"k")

@@ -26,7 +26,7 @@ def answers_with(admin: Admin, number: int, monkeypatch: pytest.MonkeyPatch) -> 
     async def made(*_: object) -> admin_pb2.CreateTopicReply:
         return admin_pb2.CreateTopicReply(topic=route)
 
-    monkeypatch.setattr(admin, "_ask_any", made)
+    monkeypatch.setattr(admin._calls, "ask_any", made)
 
 
 def test_broker_knowing_an_older_topic_is_not_read() -> None:

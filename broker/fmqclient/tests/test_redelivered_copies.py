@@ -37,7 +37,7 @@ class Rig:
             self.consumer._deliver,
             self.consumer._drop,
             self.consumer._refine,
-            note=self.consumer._handout.note,
+            note=self.consumer._delivery_buffer.note,
         )
         self._received = 0
 
@@ -51,14 +51,14 @@ class Rig:
 
     def take(self, count: int = 9) -> list[Message]:
         found: list[Message] = []
-        while len(found) < count and (message := self.consumer._take_now()) is not None:
+        while len(found) < count and (message := self.consumer._take_message()) is not None:
             found.append(message)
         return found
 
     def say(self) -> int:
         """Send what is due; return the commit token it requests."""
         self.session.commit()
-        request = self.session._pending()
+        request = self.session._next_request()
         assert request is not None
         return request.commit_token
 
@@ -74,7 +74,7 @@ async def test_ack_names_the_epoch_of_its_batch() -> None:
     assert header.epoch > 0
     await rig.receive(assigned(1), delivery(1))
     rig.take(1)[0].ack_now()
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     (ack,) = request.acks
     assert (ack.first_offset, ack.end_offset, ack.epoch) == (0, 1, header.epoch)
@@ -162,7 +162,7 @@ async def test_queue_lost_and_regained_returns_no_acked_message() -> None:
     raw.generation = 3
     await rig.receive(assigned(3), ConsumeReply(deliveries=[raw]))
     assert [m.offset for m in rig.take()] == [3]
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     assert [(a.generation, a.first_offset, a.end_offset) for a in request.acks] == [(3, 0, 3)]
 
@@ -189,7 +189,7 @@ async def test_acks_of_redelivered_messages_are_sent_again() -> None:
         message.ack_now()
     rig.say()
     await rig.receive(ConsumeReply(deliveries=[piece(0, 4, RAW, count=2)]))
-    request = rig.session._pending()
+    request = rig.session._next_request()
     assert request is not None
     assert [(a.first_offset, a.end_offset) for a in request.acks] == [(0, 1), (2, 4)]
     assert [m.offset for m in rig.take()] == [1]

@@ -99,7 +99,7 @@ class Case:
         """Let the master of the term refuse a batch that was sent again."""
         batch.terms.add(Epoch(term))
         never_in = Epoch(term) if never else None
-        self.error_policy.take(self.buffer, batch, error, never_appended_in=never_in)
+        self.error_policy.apply(self.buffer, batch, error, never_appended_in=never_in)
 
     def doubtful(self) -> list[bool]:
         return [pending_batch.doubtful for pending_batch in self.buffer.pending]
@@ -112,9 +112,9 @@ def test_batch_after_a_refused_one_is_not_stored() -> None:
     """No sequence is reused: a late copy could fit behind the batch that takes it."""
     case = Case()
     refused, lost = case.depart(b"a"), case.depart(b"b")
-    case.error_policy.take(case.buffer, refused, Overloaded(""))
+    case.error_policy.apply(case.buffer, refused, Overloaded(""))
     lost.unknown = True  # the stream broke
-    case.error_policy.take(case.buffer, lost, OutOfSequence(""))
+    case.error_policy.apply(case.buffer, lost, OutOfSequence(""))
     assert case.unsent() == [b"a", b"b"]
     assert case.buffer.poisoned
     assert case.renewed == 1
@@ -175,7 +175,7 @@ def test_later_refusal_explains_no_earlier_sequence_error() -> None:
 
 def test_unexplained_gap_takes_a_new_session() -> None:
     case = Case()
-    case.error_policy.take(case.buffer, case.depart(b"a"), OutOfSequence(""))
+    case.error_policy.apply(case.buffer, case.depart(b"a"), OutOfSequence(""))
     assert case.unsent() == [b"a"]
     assert case.renewed == 1
 
@@ -184,9 +184,9 @@ def test_out_of_sequence_batch_waits_for_earlier_or_is_abandoned() -> None:
     case = Case()
     first, second = case.depart(b"a"), case.depart(b"b")
     first.unknown = second.unknown = True
-    case.error_policy.take(case.buffer, second, OutOfSequence(""))
+    case.error_policy.apply(case.buffer, second, OutOfSequence(""))
     assert second.due_ms > 0
-    case.error_policy.take(case.buffer, first, OutOfSequence(""))
+    case.error_policy.apply(case.buffer, first, OutOfSequence(""))
     assert [values for values, _ in case.accumulator.failed] == [[b"a"]]
     assert case.accumulator.failed[0][1].code is ErrorCode.DELIVERY_UNKNOWN
     assert case.buffer.poisoned
@@ -198,7 +198,7 @@ def test_possibly_stored_batch_is_not_moved_or_failed_by_refusal(code: ErrorCode
     case = Case()
     before, batch = case.depart(b"x"), case.depart(b"a")
     before.unknown = batch.unknown = True
-    leave = case.error_policy.take(case.buffer, batch, error_of(code, ""))
+    leave = case.error_policy.apply(case.buffer, batch, error_of(code, ""))
     assert batch in case.buffer.in_flight
     assert case.unsent() == []
     assert case.accumulator.failed == []
@@ -231,24 +231,24 @@ def test_codes_not_known_as_refusals_leave_outcome_unknown(code: ErrorCode) -> N
 def test_broker_lacking_the_topic_gets_its_wait_each_time() -> None:
     """It knew the topic since: if it lacks it now, after a move, say, it will learn it again."""
     case = Case()
-    case.error_policy.take(case.buffer, case.depart(b"a"), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.depart(b"a"), UnknownTopic(""))
     case.buffer.accepted(case.again())
     case.clock.now_ms += 10 * STRANGE_MS
-    case.error_policy.take(case.buffer, case.depart(b"b"), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.depart(b"b"), UnknownTopic(""))
     assert case.unsent() == [b"b"]
     case.clock.now_ms += STRANGE_MS
-    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.again(), UnknownTopic(""))
     assert (case.unsent(), case.accumulator.failed) == ([b"b"], [])
     case.clock.now_ms += 1
-    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.again(), UnknownTopic(""))
     assert [values for values, _ in case.accumulator.failed] == [[b"b"]]
 
 
 def test_record_goes_to_another_group_when_one_lacks_the_topic() -> None:
     case = Case()
     case.accumulator.elsewhere = True
-    case.error_policy.take(case.buffer, case.depart(b"a"), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.depart(b"a"), UnknownTopic(""))
     case.clock.now_ms += 10 * STRANGE_MS
-    case.error_policy.take(case.buffer, case.again(), UnknownTopic(""))
+    case.error_policy.apply(case.buffer, case.again(), UnknownTopic(""))
     assert (case.unsent(), case.accumulator.failed) == ([b"a"], [])
     assert case.avoided == 2

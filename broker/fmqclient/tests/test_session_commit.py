@@ -78,7 +78,7 @@ async def stream(session: Session) -> AsyncIterator[Wire]:
     wire.replies.put_nowait(None)
     with pytest.raises(TransportError):
         await serving
-    session._lost()
+    session._note_stream_lost()
 
 
 async def ten_acked(session: Session, wire: Wire) -> None:

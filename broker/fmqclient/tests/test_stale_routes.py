@@ -221,7 +221,7 @@ def test_removed_group_is_not_asked_again(
                 return admin_pb2.OffsetsReply()
 
             admin = c.admin()
-            monkeypatch.setattr(admin, "_ask_reader", answer)
+            monkeypatch.setattr(admin._calls, "ask_reader", answer)
             await admin.offsets()
             assert asked == ["g1"]
 

@@ -94,7 +94,7 @@ def decode(attrs: int, record_count: int, payload: Buffer) -> Records:
         headers, at = _take_bytes(data, at, record_count)
     if attrs & _BORN:
         if len(data) - at < 8 * record_count:
-            raise BadColumns("born_ms column is cut")
+            raise BadColumns("born_ms column is truncated")
         born = array("q")
         born.frombytes(data[at : at + 8 * record_count])
         at += 8 * record_count
@@ -117,7 +117,7 @@ def check(attrs: int, record_count: int, payload: Buffer) -> None:
     if attrs & _BORN:
         at += 8 * record_count
         if at > len(payload):
-            raise BadColumns("born_ms column is cut")
+            raise BadColumns("born_ms column is truncated")
     if at != len(payload):
         raise BadColumns(f"{len(payload) - at} bytes after the last column")
 
@@ -167,14 +167,14 @@ def _add_bytes(parts: list[bytes], column: Sequence[bytes]) -> None:
 def _take_bytes(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     body = at + 4 * (count + 1)
     if body > len(data):
-        raise BadColumns("a column's offsets are cut")
+        raise BadColumns("a column's offsets are truncated")
     offsets = array("I")
     offsets.frombytes(data[at:body])
     length = offsets[-1]
     end = body + length
     end += -(end - at) % 8
     if offsets[0] != 0 or end > len(data):
-        raise BadColumns("a column's bytes are cut")
+        raise BadColumns("a column's bytes are truncated")
     if max(offsets) != length:
         raise BadColumns("a column's offsets do not rise")
     column = [data[body + a : body + b] for a, b in pairwise(offsets)]
@@ -187,12 +187,12 @@ def _skip_bytes(payload: Buffer, at: int, count: int) -> int:
     """Return the end of a column as `_take_bytes` does, without taking anything."""
     body = at + 4 * (count + 1)
     if body > len(payload):
-        raise BadColumns("a column's offsets are cut")
+        raise BadColumns("a column's offsets are truncated")
     first: int = _U32.unpack_from(payload, at)[0]
     end: int = body + _U32.unpack_from(payload, body - 4)[0]
     end += -(end - at) % ALIGN
     if first != 0 or end > len(payload):
-        raise BadColumns("a column's bytes are cut")
+        raise BadColumns("a column's bytes are truncated")
     if count > 1 and not _rise(payload[at:body], count):
         raise BadColumns("a column's offsets do not rise")
     return end

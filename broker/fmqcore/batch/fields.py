@@ -70,7 +70,7 @@ class Fields:
     def _skip(self, length: int) -> int:
         at = self._at
         if at + length > len(self._data):
-            raise self.malformed(f"{length} bytes wanted, {len(self._data) - at} left")
+            raise self.malformed(f"{length} bytes expected, {len(self._data) - at} left")
         self._at = at + length
         return at
 

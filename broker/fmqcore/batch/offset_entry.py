@@ -148,7 +148,7 @@ def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
     if seek_number > version or (count & _HAS_SEEK and not seek_number):
         raise Malformed(f"progress {key} of version {version} counts since seek {seek_number}")
     if count & _HAS_START and not start_number:
-        raise Malformed(f"progress {key} counts since no start")
+        raise Malformed(f"progress entry {key} has no number of the start from which it counts")
     return key, OffsetEntry(version, Offset(floor), ranges, seek_number, start_number)
 
 

@@ -19,7 +19,7 @@ from fmqcore.ids import Offset
 
 
 class Cause(Enum):
-    """Why a piece comes back."""
+    """Why a delivered piece is delivered again."""
 
     UNSENT = "unsent"
     NACKED = "nacked"
@@ -67,5 +67,5 @@ class Removed(NamedTuple):
 
 
 def redeliver(returned: Returned) -> Verdict:
-    """Return that it is delivered again, when its holder wants it."""
+    """Return the verdict to deliver the piece again, when its holder wants it."""
     return RedeliverAt(returned.not_before_ms)

@@ -211,7 +211,7 @@ class QueueProgress:
         for piece in self._flying.take(first, end):
             self._come_back(piece, Cause.UNSENT, piece.value.deliveries - 1, now_ms)
 
-    def handed(self, first: Offset, end: Offset) -> None:
+    def note_handed_over(self, first: Offset, end: Offset) -> None:
         """The holder's program got what is in flight of a range: count that as a delivery."""
         for piece in self._flying.take(first, end):
             self._flying.put(piece.first, piece.end, piece.value._replace(seen=True))

@@ -144,7 +144,7 @@ class Decision:
 
     action: Action
     part: Part
-    permission: Permission  # what the state grants me; bounded by the lease
+    permission: Permission  # what the state grants this broker; bounded by the lease
     lease: LeaseRule
     reason: str  # a sentence for people: why it is as it is, or what is awaited; LOOK has none
     may_grant: bool = False  # its acks to the master may carry grants

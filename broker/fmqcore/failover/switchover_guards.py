@@ -29,7 +29,7 @@ ANOTHER_WANTED: Final = Guard(
     "{me} serves as master",
 )
 SUCCESSOR_READY: Final = Guard(
-    "who is wanted is live, in sync, caught up and allowed to serve everything",
+    "the wanted master is live, in sync, caught up and allowed to serve everything",
     _successor_ready,
     "{me} serves as master until {wanted}, which is wanted, is there, in sync and allowed to "
     "serve everything",

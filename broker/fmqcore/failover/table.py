@@ -39,7 +39,7 @@ class Rules:
 
 
 def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ()) -> list[Row]:
-    """K checks, then the claim."""
+    """Return the rows of a claim: repeated checks, then the claim itself."""
     due = (*guards, g.STATE_CURRENT, g.CHECK_DUE)
     return [
         Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, transitions.claim),

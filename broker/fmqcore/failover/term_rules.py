@@ -59,7 +59,7 @@ def record_term(state: GroupState) -> Epoch:
 
 
 def is_claim(state: GroupState, epoch: Epoch) -> bool:
-    """Whether `epoch` certainly belongs to a takeover: no master ever opened a term with it."""
+    """Whether `epoch` certainly belongs to a takeover: no master has opened a term with it."""
     taken_over = state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER)
     return taken_over and record_term(state) <= epoch <= state.epoch
 

@@ -9,7 +9,7 @@ from fmqcore.zk.group_state import GroupState, Mode
 
 
 def claim(case: Case) -> GroupState:
-    """SLAVE_CONSUME(e+1, me). The existing record stays: the new reader starts from it."""
+    """Return SLAVE_CONSUME(e+1) with this broker as reader; it starts from the stored record."""
     state = case.state
     served_from = (
         state.max_delivered_position
@@ -154,7 +154,7 @@ def _with_reason(case: Case, state: GroupState) -> GroupState:
 
 
 def _open(case: Case, reason: str, *, degraded: bool) -> GroupState:
-    """Keep the record until the slaves have what `consume/offsets/store.py` installed from it."""
+    """Return MASTER(e+1); the takeover record stays until the slaves have its offsets, too."""
     return GroupState(
         mode=Mode.MASTER,
         epoch=next_epoch(case),

@@ -50,7 +50,7 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Encode the file."""
+    """Return the file's bytes."""
     drop_from = _NO_DROP if checkpoint.drop_from is None else checkpoint.drop_from
     body = b"".join(
         (

@@ -13,7 +13,7 @@ SUSPECT: Final = "suspect"
 
 
 def encode_suspect(base: Position) -> bytes:
-    """Encode the file."""
+    """Return the file's bytes."""
     return b"%d\n" % base
 
 

@@ -31,7 +31,7 @@ class Part(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory, roughly."""
+        """Bytes of memory that the index takes, roughly."""
         ...
 
     def add(self, header: BatchHeader) -> None:
@@ -39,7 +39,7 @@ class Part(Protocol):
         ...
 
     def encoding(self) -> Turns[bytes]:
-        """Return a snapshot of the part of a full segment, in pieces; nothing is added to it."""
+        """Return the encoded part of a full segment, in pieces; the part no longer grows."""
         ...
 
 
@@ -56,7 +56,7 @@ class DerivedIndex(Protocol[P]):
 
     @property
     def holds_retention(self) -> bool:
-        """Whether this index has low watermarks: if not, nothing is read for them."""
+        """Whether this index has low watermarks, which retention must read."""
         ...
 
     def begin(self, base: Position) -> P:

@@ -76,7 +76,7 @@ class _Queue:
         return (self.base_offsets, self.positions, self.sizes, self.store_ms, self.tag_masks)
 
     def packed(self, first: int = 0, end: int | None = None) -> bytes:
-        """Return these rows, or all, as they are stored."""
+        """Return the given rows, or all rows, in their stored form."""
         end = len(self.positions) if end is None else end
         words = array("Q", bytes(ENTRY_LEN * (end - first)))
         for i, column in enumerate(self.columns()):
@@ -115,7 +115,7 @@ class SegmentIndex:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory, roughly."""
+        """Bytes of memory that the index takes, roughly."""
         return len(self) * ENTRY_LEN + 1024
 
     def __len__(self) -> int:
@@ -286,7 +286,7 @@ class IndexFile:
             raise Malformed("the index file's CRC does not match")
         at = _HEADER.size + queues * _QUEUE.size
         if len(data) != at + count * ENTRY_LEN:
-            raise Malformed(f"the index file has {len(data)} bytes, not what its counts say")
+            raise Malformed(f"the index file has {len(data)} bytes, which do not match its counts")
         self.base, self.end = Position(base), Position(end)
         self.queues: list[tuple[QueueKey, int, int]] = []
         for topic_id, queue_id, _, length in _QUEUE.iter_unpack(bytes(data[_HEADER.size : at])):

@@ -38,7 +38,7 @@ class Resume(NamedTuple):
 
 
 def encode_resume(resume: Resume) -> bytes:
-    """Encode the file."""
+    """Return the file's bytes."""
     *numbers, snap, entries = resume
     fixed = _FIXED.pack(*numbers, len(snap), len(entries))
     crc = extend(extend(crc32c(fixed), snap), entries)
@@ -67,7 +67,7 @@ def open_resume(data: Readable) -> tuple[Resume, int]:
     *fixed, snap_len, entries_len = fields.take(_FIXED)
     at = fields.at + snap_len
     if len(data) != at + entries_len:
-        raise fields.malformed(f"it has {len(data)} bytes, not what its lengths say")
+        raise fields.malformed(f"its {len(data)} bytes do not match its length fields")
     resume = Resume._make((*fixed, bytes(data[fields.at : at]), b""))
     if not resume.base < resume.position <= resume.end:
         raise Malformed("resume file does not decode: its position is not in its segment")

@@ -26,7 +26,7 @@ from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import Malformed
 from fmqcore.ids import Epoch, Offset, Position
 from fmqcore.journal.segments import Segment, fits, segment_of_snap
-from fmqcore.journal.state import snap_next_offsets
+from fmqcore.journal.snap_payload import snap_next_offsets
 
 _BLANK_HEADER: Final = bytes(HEADER_LEN)
 _STEP: Final = 1024 * 1024

@@ -78,7 +78,7 @@ def fits(position: int, length: int, segment_end: int) -> bool:
 
 
 def producer_room(segment_bytes: int) -> int:
-    """Return the most bytes of the producer table in such a segment's SNAP; reserved for it."""
+    """Return the bytes reserved for producers in a segment's SNAP."""
     return min(_MAX_PRODUCER_ROOM, segment_bytes // 4)
 
 
@@ -88,7 +88,7 @@ def progress_room(segment_bytes: int) -> int:
 
 
 def snap_room(segment_bytes: int) -> tuple[int, int]:
-    """Return the most bytes of such a segment's SNAP payload and of the producers in it.
+    """Return the maximum bytes of a segment's SNAP payload, and of the producers in it.
 
     The first can be met only as far as leaving out producers helps (`JournalState.to_snap`). Half
     of the segment is for batches, whatever grows beyond its room.

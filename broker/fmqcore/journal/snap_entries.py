@@ -116,7 +116,7 @@ class SnapEntries:
         return hour in self._leaving
 
     def recall(self, key: OffsetKey, ms: int) -> bool:
-        """Remove the tombstone from the leaving ones; return whether it was one of them."""
+        """Take a tombstone back from those that leave; return whether it was among them."""
         packed = self._leaving.get(ms // HOUR_MS)
         return packed is not None and packed.take(key) is not None
 

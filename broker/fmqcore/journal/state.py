@@ -9,11 +9,10 @@ from collections.abc import Iterable, Set
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch.control import Seal, TopicSetting, encode_properties, take_properties
-from fmqcore.batch.crc import Buffer, crc32c_of
+from fmqcore.batch.control import Seal, TopicSetting, encode_properties
+from fmqcore.batch.crc import Buffer
 from fmqcore.batch.fields import Fields, encode_name
 from fmqcore.batch.header import BatchHeader
 from fmqcore.batch.offset_entry import (
@@ -31,6 +30,19 @@ from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.packed_queues import PackedQueues
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.journal.snap_entries import NOTES, PRESENCE_QUEUE, TEMPORARY_QUEUE, SnapEntries
+from fmqcore.journal.snap_payload import (
+    COUNT,
+    EPOCH_START,
+    MILLISECONDS,
+    SNAP_COUNTS,
+    SNAP_VERSION,
+    TOPIC_QUEUES,
+    WITH_PROPERTIES,
+    Snapshot,
+    take_snap_counts,
+    taking_properties,
+    taking_queues,
+)
 from fmqcore.properties import Properties
 from fmqcore.turns import FREED, PIECE, Turns, emptying, finish, single
 
@@ -53,49 +65,6 @@ _BLOCK_COST: Final = 10
 MAX_SEALS: Final = 16
 """Most seals remembered of one topic: the newest."""
 _NO_LIMIT: Final = 1 << 62
-_QUEUES_A_PIECE: Final = 1000
-"""Next offsets between two pauses: below 1 ms."""
-
-_SNAP_VERSION: Final = 1
-_SNAP: Final = Struct("<HHIIII")
-_EPOCH: Final = Struct("<IQ")
-_TOPIC: Final = Struct("<IH")
-_QUEUE: Final = Struct("<IHQ")
-_MS: Final = Struct("<Q")
-_COUNT: Final = Struct("<I")
-_WITH_PROPERTIES: Final = 1
-"""The flag of a SNAP that ends with the properties of topics."""
-
-
-class Snapshot(NamedTuple):
-    """A SNAP payload of one moment, in parts, and what it leaves out.
-
-    The parts never change, so they may be joined in a later turn of an event loop.
-    """
-
-    parts: list[bytes]
-    payload_len: int
-    hours: tuple[int, ...]  # of which it leaves out the tombstones
-    producers: int  # so many of those idle for longest
-    now_ms: int
-
-    @property
-    def payload(self) -> bytes:
-        """The payload in one piece: a copy of many megabytes."""
-        return b"".join(self.parts)
-
-    @property
-    def payload_crc(self) -> int:
-        """The CRC32C of the payload."""
-        return crc32c_of(self.parts)
-
-    def is_at(self, at: int, end: int, data: bytes) -> bool:
-        """Return whether the payload is what `data` has there; compares without a copy."""
-        for part in self.parts:
-            if not data.startswith(part, at):
-                return False
-            at += len(part)
-        return at == end
 
 
 class Sealed(NamedTuple):
@@ -162,7 +131,7 @@ class JournalState:
             raw, before_ms = packed[key][1], self.deleted_ms.pop(key, None)
             if entries[key].deleted:
                 self.deleted_ms[key] = store_ms
-                raw += _MS.pack(store_ms)
+                raw += MILLISECONDS.pack(store_ms)
             self._packed.put(key, raw, self.deleted_ms, before_ms)
 
     def set_topic(self, setting: TopicSetting) -> None:
@@ -276,17 +245,17 @@ class JournalState:
         self._pack_missing()
         hours = self._packed.hours_before(now_ms - TOMBSTONE_MS)
         progress, count = self._packed.parts(hours)
-        head = _SNAP.pack(
-            _SNAP_VERSION,
-            _WITH_PROPERTIES if self.topic_properties else 0,
+        head = SNAP_COUNTS.pack(
+            SNAP_VERSION,
+            WITH_PROPERTIES if self.topic_properties else 0,
             len(self.next_offsets),
             len(self.epochs),
             len(self.topics),
             count,
         )
-        epochs = b"".join([_EPOCH.pack(epoch, start) for epoch, start in self.epochs])
+        epochs = b"".join([EPOCH_START.pack(epoch, start) for epoch, start in self.epochs])
         topics = b"".join([
-            _TOPIC.pack(topic_id, queues) + encode_name(name)
+            TOPIC_QUEUES.pack(topic_id, queues) + encode_name(name)
             for topic_id, (name, queues) in sorted(self.topics.items())
         ])  # fmt: skip
         parts = [head, self._queues.pack(self.next_offsets), epochs, topics, *progress]
@@ -328,14 +297,14 @@ class JournalState:
     def decoding_snap(cls, payload: Buffer) -> Turns["JournalState"]:
         """Like `from_snap`, in pieces; `payload` must not change meanwhile."""
         fields = Fields(payload, "SNAP payload")
-        flags, queues, epochs, topics, offsets = _take_snap_counts(fields)
+        flags, queues, epochs, topics, offsets = take_snap_counts(fields)
         state = cls()
-        state.next_offsets = yield from _taking_next_offsets(fields, queues)
+        state.next_offsets = yield from taking_queues(fields, queues)
         yield
         state._queues = PackedQueues(state.next_offsets)
-        state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(_EPOCH, epochs)]
+        state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(EPOCH_START, epochs)]
         for number in range(1, topics + 1):
-            topic_id, count = fields.take(_TOPIC)
+            topic_id, count = fields.take(TOPIC_QUEUES)
             state.topics[TopicId(topic_id)] = (fields.name(), count)
             if not number % PIECE:
                 yield
@@ -345,15 +314,15 @@ class JournalState:
             key, entry = decode_entry(fields)
             state.offsets[key] = entry
             if entry.deleted:
-                (state.deleted_ms[key],) = fields.take(_MS)
+                (state.deleted_ms[key],) = fields.take(MILLISECONDS)
             state._packed.put(key, fields.since(at), state.deleted_ms)
             cost += cost_of(entry)
             if cost >= PIECE:
                 cost = 0
                 yield
         state.producers = yield from ProducerTable.decoding(fields)
-        if flags & _WITH_PROPERTIES:
-            state.topic_properties = yield from _taking_properties(fields)
+        if flags & WITH_PROPERTIES:
+            state.topic_properties = yield from taking_properties(fields)
         fields.done()
         if len(state.topics) != topics or len(state.offsets) != offsets:
             raise fields.malformed("a topic or a progress entry occurs twice")
@@ -365,10 +334,10 @@ class JournalState:
         if not self.topic_properties:
             return b""
         parts = [
-            _COUNT.pack(topic_id) + encode_properties(properties)
+            COUNT.pack(topic_id) + encode_properties(properties)
             for topic_id, properties in sorted(self.topic_properties.items())
         ]
-        return _COUNT.pack(len(parts)) + b"".join(parts)
+        return COUNT.pack(len(parts)) + b"".join(parts)
 
     def _pack_missing(self) -> None:
         """Encode what did not come through `apply`; a broker has nothing of that kind."""
@@ -379,7 +348,7 @@ class JournalState:
         finish(self.dropping())
         self._packed = SnapEntries()
         for key, entry in self.offsets.items():
-            deleted = _MS.pack(self.deleted_ms[key]) if entry.deleted else b""
+            deleted = MILLISECONDS.pack(self.deleted_ms[key]) if entry.deleted else b""
             self._packed.put(key, encode_entry(key, entry) + deleted, self.deleted_ms)
 
     def _drop(self, block: BlockKey, queues: Set[int]) -> None:
@@ -405,64 +374,6 @@ class JournalState:
             raise fields.malformed("the epochs do not rise")
         if any(not 0 < queues <= MAX_QUEUES for _, queues in self.topics.values()):
             raise fields.malformed(f"a topic has not 1 to {MAX_QUEUES} queues")
-
-
-def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
-    """Return only the next offsets of a SNAP payload; raise `Malformed`."""
-    return finish(taking_next_offsets(payload))
-
-
-def taking_next_offsets(payload: Buffer) -> Turns[dict[QueueKey, Offset]]:
-    """Like `snap_next_offsets`, in pieces; `payload` must not change meanwhile."""
-    fields = Fields(payload, "SNAP payload")
-    return _taking_next_offsets(fields, _take_snap_counts(fields)[1])
-
-
-def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, str]]:
-    """Return only the next offsets and the topics' names of a SNAP payload; raise `Malformed`."""
-    fields = Fields(payload, "SNAP payload")
-    _, queues, epochs, topics, _ = _take_snap_counts(fields)
-    next_offsets = _take_next_offsets(fields, queues)
-    fields.many(_EPOCH, epochs)
-    names = {}
-    for _ in range(topics):
-        topic_id, _ = fields.take(_TOPIC)
-        names[TopicId(topic_id)] = fields.name()
-    return next_offsets, names
-
-
-def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int, int]:
-    version, flags, queues, epochs, topics, offsets = fields.take(_SNAP)
-    if version != _SNAP_VERSION:
-        raise fields.malformed(f"its version is {version}, this program reads {_SNAP_VERSION}")
-    return flags, queues, epochs, topics, offsets
-
-
-def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
-    return finish(_taking_next_offsets(fields, queues))
-
-
-def _taking_next_offsets(fields: Fields, queues: int) -> Turns[dict[QueueKey, Offset]]:
-    next_offsets: dict[QueueKey, Offset] = {}
-    for at in range(0, queues, _QUEUES_A_PIECE):
-        if at:
-            yield
-        some = fields.many(_QUEUE, min(queues - at, _QUEUES_A_PIECE))
-        next_offsets.update({(TopicId(t), q): Offset(o) for t, q, o in some})
-    if len(next_offsets) != queues:
-        raise fields.malformed("a queue occurs twice")
-    return next_offsets
-
-
-def _taking_properties(fields: Fields) -> Turns[dict[TopicId, Properties]]:
-    (count,) = fields.take(_COUNT)
-    properties = {}
-    for number in range(1, count + 1):
-        (topic_id,) = fields.take(_COUNT)
-        properties[TopicId(topic_id)] = take_properties(fields)
-        if not number % PIECE:
-            yield
-    return properties
 
 
 def disagreement(state: JournalState, snap: JournalState) -> str:

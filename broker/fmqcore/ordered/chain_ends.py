@@ -25,7 +25,7 @@ def known_end(chain: Chain) -> PerQueue:
 
 
 def known_ends(chain: Chain) -> Iterator[PerQueue]:
-    """Yield for each segment the `known_end` of the chain up to it."""
+    """Yield for each segment the highest sequences that the chain is known to hold up to it."""
     ends = accumulate(_known(chain), highest)
     next(ends)  # before the first segment
     return ends

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from fmqcore.ids import GroupName
 from fmqcore.ordered.evidence import Duty, Evidence, GroupView, Params, Phase, Serving
 from fmqcore.ordered.lowering import lowered, short_segment
-from fmqcore.zk.chain import Chain, PerQueue, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, PerQueue, Segment
+from fmqcore.zk.chain_json import chain_to_json
 
 MAX_CHAIN_BYTES: Final = 512 * 1024
 """A larger chain gets no further segment. ZooKeeper drops the session of whoever writes a node of

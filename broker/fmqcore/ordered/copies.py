@@ -20,7 +20,8 @@ from fmqcore.ordered.invariants import require_sound
 from fmqcore.ordered.subscriptions import first_number, newest_number
 from fmqcore.ordered.transitions import close
 from fmqcore.properties import MAX_BYTES, Properties
-from fmqcore.zk.chain import Chain, PerSubscription, chain_from_json, chain_to_json, sorted_pairs
+from fmqcore.zk.chain import Chain, PerSubscription, sorted_pairs
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 
 CHAIN_COPY: Final = "chain"
 """Name of the property that holds a copy; no topic property may have it."""
@@ -47,9 +48,9 @@ class ChainCopy(NamedTuple):
             unpacker = zlib.decompressobj()
             raw = unpacker.decompress(base64.b64decode(self.packed), _MAX_JSON_BYTES)
             if unpacker.unconsumed_tail or not unpacker.eof:
-                raise ValueError(f"more than {_MAX_JSON_BYTES} bytes, or cut off")
+                raise ValueError(f"more than {_MAX_JSON_BYTES} bytes, or truncated")
         except (ValueError, binascii.Error, zlib.error) as error:
-            raise Malformed(f"a chain's copy does not unpack: {error}") from error
+            raise Malformed(f"a chain's copy does not decompress: {error}") from error
         return chain_from_json(raw)
 
 

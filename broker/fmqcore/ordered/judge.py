@@ -216,7 +216,7 @@ class _Walk:
             self._found.append(found)
 
     def _extend(self, batch: StoredBatch) -> None:
-        """Add a batch that goes on with the fault before it."""
+        """Extend the last finding by a batch with the same fault."""
         if self._found and self._found[-1].end == batch.offset:
             self._found[-1] = self._found[-1]._replace(end=batch.end)
 

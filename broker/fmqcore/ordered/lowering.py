@@ -127,7 +127,7 @@ def leaves_gap(chain: Chain, first: PerQueue) -> bool:
 
 
 def _breaks_off(before: Chain, after: Chain) -> bool:
-    """Whether the chain ends lower before a segment of another sender, which begins above that."""
+    """Whether an end falls below the first sequence of the next segment, of another sender."""
     ends = zip(known_ends(before), known_ends(after), strict=True)
     for (earlier, segment), (old, new) in zip(pairwise(after.segments), ends, strict=False):
         if earlier.sender_epoch != segment.sender_epoch and any(

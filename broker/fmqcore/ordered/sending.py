@@ -14,7 +14,7 @@ from fmqcore.zk.chain import Chain, Segment
 
 
 class Verdict(Enum):
-    """What becomes of a batch."""
+    """What is done with a received batch: append, acknowledge as duplicate, or refuse."""
 
     APPEND = "append"  # it is exactly the next one
     DUPLICATE = "duplicate"  # it is stored at `offset`: answer once it may be acknowledged

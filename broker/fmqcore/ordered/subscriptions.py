@@ -137,7 +137,7 @@ def seek(
     offsets: Mapping[int, int] | None = None,
     wall_ms: int = 0,
 ) -> Chain:
-    """Start a subscription at other segments, by queue, because a person asked for it.
+    """Move a subscription to other segments, by queue, as a person has asked.
 
     Each segment from the new head on is read again in full: what the subscription had finished
     above a released end counts no more, nor does its progress in any broker group (K18). `offsets`

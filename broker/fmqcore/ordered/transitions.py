@@ -31,7 +31,7 @@ def close(chain: Chain, sentence: str, reason: CloseReason = CloseReason.REQUEST
 
 
 def give_end(case: Case) -> Chain:
-    """The segment ends where this broker may end it."""
+    """End the segment where this broker may end it."""
     target, end = target_of(case), given_end(case)
     assert target is not None
     assert end is not None

@@ -105,7 +105,7 @@ def _unserved(view: GroupView) -> bool:
 
 
 def _remedy(topic: str, segment: Segment, view: GroupView | None) -> str:
-    """What can be done depends on which of the group's brokers are there."""
+    """Return the remedy; it depends on which of the group's brokers are live."""
     release, group = f"`fmq ordered release {topic} {segment.number}`", segment.group
     if view is None:
         return f"bring back a member of {group}, or run {release}"

@@ -32,7 +32,7 @@ class Lag:
         return cls(master_end, now_ms, now_ms)
 
     def note(self, counted_end: Position, master_end: Position, now_ms: int) -> None:
-        """Take in an acknowledgement."""
+        """Note a slave's acknowledgement."""
         if counted_end >= master_end:
             self.caught_up_ms = now_ms
         elif counted_end >= self.mark_end:

@@ -79,7 +79,7 @@ def batches(headers: HeaderBlock) -> list[Batch]:
 
 
 def _epoch(header: BatchHeader) -> Epoch:
-    """A term whose EPOCH batch had no room begins with the frames written for it."""
+    """Return the batch's epoch; for a frame that opens a term without EPOCH batch, that term."""
     return (kind_of(header.type).frame and header.framed_for) or header.epoch
 
 

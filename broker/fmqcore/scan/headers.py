@@ -164,7 +164,7 @@ class HeaderScan:
         self._window = HEADER_LEN if mean > _LARGE else WINDOW
 
     def _singles(self, raw: bytearray) -> None:
-        """Read headers only."""
+        """Read headers one by one, without payloads."""
         read, base, crc, unpack = self._read, self.segment.base, crc32c, _HEAD.unpack
         position, prev, last = self.position, self._prev, min(self._end, self.segment.end)
         room = last - HEADER_LEN
@@ -247,7 +247,7 @@ class HeaderScan:
         """Check a header's place as `fmqcore.journal.scan` does, in the same order."""
         position, segment = self.position, self.segment
         if (header.type == BatchType.SNAP) != (position == segment.base):
-            raise BadBatch(BatchFault.TYPE, f"a {kind_name(header.type)} in this place")
+            raise BadBatch(BatchFault.TYPE, f"a {kind_name(header.type)} batch is not allowed here")
         if header.type == BatchType.SNAP:
             stored = segment_of_snap(header)
             if stored is None:

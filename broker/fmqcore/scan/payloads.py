@@ -97,10 +97,10 @@ class Slab:
             else:
                 body = at + width
                 if body > len(payload):
-                    raise BadColumns(f"the offsets of {name} are cut")
+                    raise BadColumns(f"the offsets of {name} are truncated")
                 end = body + _U32.unpack_from(payload, body - 4)[0]
                 if end > len(payload):
-                    raise BadColumns(f"the bytes of {name} are cut")
+                    raise BadColumns(f"the bytes of {name} are truncated")
                 if column is not None:
                     taken.append((column, view[at:body], view[body:end]))
                 at += aligned(end - at)
@@ -109,7 +109,7 @@ class Slab:
         if born:
             has = attrs & Attrs.BORN
             if has and at + 8 * count > len(payload):
-                raise BadColumns("born_ms is cut")
+                raise BadColumns("born_ms is truncated")
             self.born_ms.append(view[at : at + 8 * count] if has else _EMPTY[:0])
         for column, offsets, data in taken:
             column.offsets.append(offsets)

@@ -60,7 +60,7 @@ class Wanted:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing can match."""
+        """Whether the selection matches no batch at all."""
         return (
             self.offsets.empty
             or self.store_ms.empty

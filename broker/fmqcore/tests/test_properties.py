@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmqbroker.cluster.view import topic_route
+from fmqbroker.cluster.routes import topic_route
 from fmqcore.batch.control import decode_topic, encode_topic
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName, TopicId

@@ -63,7 +63,7 @@ class BuiltIndex:
             self._fold()
 
     def is_in(self, file: IndexFile) -> bool:
-        """Whether the file holds exactly that."""
+        """Whether the index file holds exactly these entries."""
         self._fold()
         summary = {key: entries.summary for key, entries in self._queues.items()}
         return (file.base, file.end) == (self.base, self.end) and summary == _queues(file)

@@ -6,7 +6,7 @@
     /fmq/<cluster>/groups/<g>/chains     closed_chains  its version: the lease on ordered segments
     /fmq/<cluster>/topics                topic_numbers
     /fmq/<cluster>/topics/<t>            topic
-    /fmq/<cluster>/ordered/<t>           chain          persistent, compare-and-set by version
+    /fmq/<cluster>/ordered/<t>           chain, chain_json  persistent, compare-and-set by version
     /fmq/<cluster>/ordered/<t>/senders/<place>  sender_place  ephemeral sequential: the line
 
 `layout` has the paths, `codec` what all nodes share. Unknown JSON fields are ignored, so that a

@@ -104,7 +104,7 @@ def _require_another(topic: TopicConfig, group: GroupName) -> None:
 def _changed(topic: TopicConfig, change: GroupChange, known: Collection[GroupName]) -> TopicGroup:
     if change.group not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise NotFound(f"there is no group {change.group!r}; there are: {names}")
+        raise NotFound(f"there is no group {change.group!r}; the groups are {names}")
     most = max((g.queues for g in topic.groups), default=1)
     was = next((g for g in topic.groups if g.group == change.group), None)
     now = was or TopicGroup(change.group, most)

@@ -57,7 +57,7 @@ class TopicNumbers:
     lost_ordered: frozenset[str] = frozenset()
 
     def was_given(self, number: int) -> bool:
-        """Whether this ZooKeeper gave that number to a topic."""
+        """Whether a topic was ever created with this id in this ZooKeeper."""
         return number < self.next_id and not any(a <= number < b for a, b in self.skipped)
 
     def claim(self, noted: Noted, ordered: AbstractSet[TopicId] = frozenset()) -> "TopicNumbers":
@@ -86,7 +86,7 @@ class TopicNumbers:
     def assign(
         self, name: str, wanted: int = 0, *, ordered: bool = False
     ) -> tuple[TopicId, "TopicNumbers"]:
-        """Return the number for a new topic of that name, and the numbers after that.
+        """Return the id for a new topic, and the node's content after the assignment.
 
         The topic gets its own number if the journals show one; else `wanted`, the number that it is
         known to have had, unless that may be another topic's; else the next one. Raises
@@ -126,14 +126,14 @@ class TopicNumbers:
 
 
 def conflict(topic: TopicConfig, noted: Noted) -> UnknownTopic | None:
-    """Return why this journal must not serve that topic under its number; None: it may."""
+    """Return why this journal must not serve the topic under its id; None if it may."""
     known = noted.get(topic.id)
     if known is None or known[0] == topic.name:
         return None
     return UnknownTopic(
         f"topic {topic.name} has the number {topic.id}, under which this journal holds messages of "
         f"topic {known[0]}: ZooKeeper was lost or restored from an older backup; delete topic "
-        f"{topic.name} and make it again, it gets another number then"
+        f"{topic.name} and create it again: it then gets another number"
     )
 
 

@@ -245,7 +245,7 @@ class _Gap:
         self._longest = 0.0
 
     def see(self, at_ms: float, served: bool) -> None:
-        """Note whether it is served at this moment."""
+        """Note whether the group is served at this moment."""
         if not served:
             if self._since is None:
                 self._since = at_ms

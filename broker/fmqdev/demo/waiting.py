@@ -35,7 +35,7 @@ async def wait_until(
 
 
 async def wait_caught_up(cluster: DevCluster) -> None:
-    """Wait until every slave has all that its master has; else the comparison reports it."""
+    """Wait until every slave has its master's journal; if not, the comparison reports it."""
     for group in cluster.group_names:
         plans = cluster.group(group)
         for _ in range(_CATCH_UP_S * 10):

@@ -92,10 +92,10 @@ async def test_nodes_of_an_authenticated_session_are_its_own(zookeeper: str) -> 
         await owner.start(30)
         await owner.create("/a", b"1")
         await owner.set("/a", b"2", 0)
-        with pytest.raises(Unavailable, match="refuses our credentials"):
+        with pytest.raises(Unavailable, match="refuses these credentials"):
             await stranger.set("/a", b"3", 1)
         await stranger.create("/b", b"")
-        with pytest.raises(Unavailable, match="refuses our credentials"):
+        with pytest.raises(Unavailable, match="refuses these credentials"):
             await stranger.set_all([Write("/b", b"3", 0), Write("/a", b"3", 1)])
         node = await stranger.get("/b")
         assert node is not None
@@ -202,5 +202,5 @@ async def test_existing_root_needs_no_create_permission_above(zookeeper: str) ->
     assert await session.children("/a") == ["b"]
     await session.close()
     nowhere = ZooKeeperSession(f"{server}/{root}/team/other", timeout_ms=4000)
-    with pytest.raises(Unavailable, match="refuses our credentials"):
+    with pytest.raises(Unavailable, match="refuses these credentials"):
         await nowhere.start(30)

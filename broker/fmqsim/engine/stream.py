@@ -226,7 +226,7 @@ class ServerStream(StreamEnd):
         if not self._error:
             self._push(Kind.END, error)
             self.task = None
-            self.fail("the stream is over")
+            self.fail("the stream has ended")
 
     def _cancel_idle(self) -> None:
         if self.busy == 0 and self.task is not None:

@@ -217,7 +217,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a member that loses a queue hears of the loss only if it was sent its newest number",
         "a seek gave it a new one: it keeps the queue for its own, and its acks count for nothing",
         (
-            "fmqbroker/consume/group.py",
+            "fmqbroker/consume/session.py",
             "        generation = self._reported.pop(move.queue_id, None)\n"
             "        if generation is not None:\n",
             "        generation = self._reported.pop(move.queue_id, None)\n"

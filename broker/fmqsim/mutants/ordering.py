@@ -8,6 +8,7 @@ from fmqsim.scenario.scene import Focus
 SENDING: Final = "fmqcore/ordered/sending.py"
 DELIVERY: Final = "fmqcore/ordered/delivery.py"
 STANDING: Final = "fmqbroker/ordered/sender_standing.py"
+SENDERS: Final = "fmqbroker/ordered/senders.py"
 _RULES: Final = "broker/fmqcore/tests/ordered/test_rules.py::"
 _BROKER: Final = "broker/fmqbroker/tests/ordered/"
 _ORDERED: Final = Focus(ordered=True)
@@ -112,7 +113,7 @@ ORDERING: Final[tuple[Mutant, ...]] = (
         "the place of a departed sender stays in the line",
         "the next one waits for as long as the broker lives",
         (
-            STANDING,
+            SENDERS,
             "            self._departed[path] = self._coordination.session_id\n"
             "            self._departures.notify()\n",
             "            pass\n",

@@ -14,7 +14,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         (
             "fmqclient/producer/sender.py",
             "            if batch not in buffer.in_flight:\n"
-            "                continue  # given up while the stream took nothing\n",
+            "                continue  # it expired before the stream took it\n",
             "",
         ),
         tests=(
@@ -130,7 +130,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "what its lost connection holds still is stored after what is newer",
         (
             "fmqclient/producer/sender.py",
-            "            self._renew = True  # what is on its way must not come later\n",
+            "            self._renew = True  # a late copy must not come after newer records\n",
             "",
         ),
         tests=(
@@ -144,7 +144,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         (
             "fmqclient/producer/sender.py",
             "                if batch not in buffer.in_flight:\n"
-            "                    continue  # given up meanwhile\n",
+            "                    continue  # it expired meanwhile\n",
             "",
         ),
         tests=(

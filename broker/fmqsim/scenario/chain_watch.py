@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from fmqcore.ordered.invariants import broken_invariants, broken_step
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, Segment, chain_from_json
+from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain_json import chain_from_json
 from fmqsim.engine.loop import SimLoop
 from fmqsim.scenario.scene import CLUSTER
 

@@ -56,7 +56,7 @@ class HostWorld(Protocol):
         """Return a group's state as ZooKeeper's leader has it."""
         ...
 
-    def look_at_ends(self, host: "BrokerHost", process: Process) -> None:
+    def record_ends(self, host: "BrokerHost", process: Process) -> None:
         """Record how far the host's journal goes now."""
         ...
 
@@ -188,7 +188,7 @@ class BrokerHost(Host):
         # While the journal is truncated, its disk may be ahead: then its durable end is unknown.
         known = journal if journal is not None and not journal.being_cut else None
         durable_end = int(known.durable_end) if known is not None else -1
-        world.look_at_ends(self, process)
+        world.record_ends(self, process)
         event = Down(world.loop.now_ms, self.name, self.group, how, reason, durable_end)
         world.history.add(event)
         error = process.error

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from e2e.history.client_events import (
     Committed,
     Delivered,
@@ -30,7 +28,6 @@ from e2e.traffic.ordered import read_in_order, send_in_order
 from e2e.traffic.ports import Door
 from e2e.traffic.traffic import Traffic
 from fmqbroker.journal.journal import Journal
-from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission
 from fmqcore.zk import layout as paths
 from fmqcore.zk.chain import Chain, Segment
@@ -40,7 +37,7 @@ from fmqport.coordination import Coordination
 from fmqsim.adapters.coordination import SimCoordination
 from fmqsim.engine.loop import SimLoop
 from fmqsim.engine.network import Network
-from fmqsim.engine.node import Process, current
+from fmqsim.engine.node import Process
 from fmqsim.faults.schedule import Trouble
 from fmqsim.report.broker_watch import Insight, Watcher
 from fmqsim.scenario import side_topic as side
@@ -51,6 +48,7 @@ from fmqsim.scenario.operator_stand_in import NAME, Operator
 from fmqsim.scenario.person import Person
 from fmqsim.scenario.scene import CLUSTER, Scene, setup_at
 from fmqsim.scenario.watched_ensemble import WatchedEnsemble
+from fmqsim.scenario.world_log import LogCapture
 
 _POLL_S: Final = 0.05
 START_S: Final = 30.0
@@ -76,10 +74,12 @@ class World:
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
-        self.chains = ChainWatch(loop, self._ends_segment, self._hands_on, self._lowers)
-        self.ensemble = WatchedEnsemble(loop, self.chains, self._wrote)
+        self.chains = ChainWatch(
+            loop, self._on_segment_end, self._on_sender_change, self._on_lowered_end
+        )
+        self.ensemble = WatchedEnsemble(loop, self.chains, self._on_write)
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
-        self.watcher = Watcher(loop, self._serves, self._opened)
+        self.watcher = Watcher(loop, self._on_permission, self._on_journal_open)
         self.brokers: dict[str, BrokerHost] = {}
         self._of_group: defaultdict[str, list[BrokerHost]] = defaultdict(list)
         self.configs: dict[str, GroupConfig] = {str(g.group): g for g in scene.groups}
@@ -92,7 +92,7 @@ class World:
         self.operator = Operator(self, self.person)
         self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
-        self._looked_ms: dict[str, float] = {}
+        self._ends_recorded_ms: dict[str, float] = {}
         self._set_up_s = 0.0
         self._durable: defaultdict[str, int] = defaultdict(int)  # the most ever, by broker
         self.reader_changes = 0
@@ -111,8 +111,8 @@ class World:
     # ---- the run
     async def run(self) -> None:
         """Run from start to end."""
-        with _Logging(self):
-            looking = asyncio.create_task(self._look())
+        with LogCapture(self):
+            looking = asyncio.create_task(self._poll_ends())
             try:
                 await self._begin()
                 await self.trouble()
@@ -168,7 +168,7 @@ class World:
         self.phase(PhaseName.HEALED)
         if await self.until(self.whole, WHOLE_S):
             self.phase(PhaseName.WHOLE)
-            await self._sends_in_order()
+            await self._await_ordered_send()
         self.traffic.stop_sending()
         plan = self.scene.plan  # a seek that ended later would move a group that all have left
         names = {s.name for s in plan.sending} | {s.name for s in plan.seeking}
@@ -193,7 +193,7 @@ class World:
         self.phase(PhaseName.OVER)
         await self._stop_all()
 
-    async def _sends_in_order(self) -> None:
+    async def _await_ordered_send(self) -> None:
         """Wait until one more record is acknowledged in order: all groups are whole."""
         stored = len(self.traffic.ordered_stored)
         if self.scene.ordered is None:
@@ -281,14 +281,14 @@ class World:
         gate = None if process is None else self.watcher.of(process).gate
         return Permission.NONE if gate is None else gate.permission()
 
-    async def _look(self) -> None:
+    async def _poll_ends(self) -> None:
         """Record how far journals go, also while no client gets an answer."""
         while True:
             await asyncio.sleep(_POLL_S)
             for host in self.brokers.values():
-                self._look_at_ends(host)
+                self._record_ends(host)
 
-    def _wrote(self, path: str, data: bytes) -> None:
+    def _on_write(self, path: str, data: bytes) -> None:
         """Record a group state written in ZooKeeper."""
         if not path.endswith("/state") or not data:
             return
@@ -324,25 +324,25 @@ class World:
                 return
         now = self.loop.now_ms
         for group in groups:
-            if self._looked_ms.get(group) != now:
-                self._looked_ms[group] = now
+            if self._ends_recorded_ms.get(group) != now:
+                self._ends_recorded_ms[group] = now
                 for host in self._of_group[group]:
-                    self._look_at_ends(host)
+                    self._record_ends(host)
 
-    def _look_at_ends(self, host: BrokerHost) -> None:
+    def _record_ends(self, host: BrokerHost) -> None:
         if host.node.process is not None:
-            self.look_at_ends(host, host.node.process)
+            self.record_ends(host, host.node.process)
 
-    def _ends_segment(self, broker: str, chain: Chain, segment: Segment) -> None:
+    def _on_segment_end(self, broker: str, chain: Chain, segment: Segment) -> None:
         if self.loop.now - self._set_up_s > _CONFIGURED_S:  # else brokers may know other members
             self.loop.problems += wrong_end(self, broker, chain, segment)
 
-    def _hands_on(self, chain: Chain) -> None:
+    def _on_sender_change(self, chain: Chain) -> None:
         unended = tuple(s.number for s in chain.segments[:-1] if s.end is None)
         number = chain.next_number - 1
         self.history.add(OrderedHandedOn(self.loop.now_ms, chain.topic, number, unended))
 
-    def _lowers(self, chain: Chain, segment: Segment, accepted: bool) -> None:
+    def _on_lowered_end(self, chain: Chain, segment: Segment, accepted: bool) -> None:
         assert segment.end is not None
         lowered = (chain.topic, segment.number, tuple(map(int, segment.end)), accepted)
         self.history.add(OrderedLowered(self.loop.now_ms, *lowered))
@@ -355,10 +355,10 @@ class World:
     def most_durable(self, group: str) -> dict[str, int]:
         """Return the furthest durable end that was ever seen of each configured member."""
         for host in self._of_group[group]:
-            self._look_at_ends(host)
+            self._record_ends(host)
         return {str(m.id): self._durable[str(m.id)] for m in self.configs[group].members}
 
-    def look_at_ends(self, host: BrokerHost, process: Process) -> None:
+    def record_ends(self, host: BrokerHost, process: Process) -> None:
         """Record how far the host's journal goes now."""
         ends = self.watcher.of(process).ends()
         if ends is not None and ends != self._ends.get(host.name):
@@ -368,82 +368,12 @@ class World:
             self.history.add(Ends(now, now, host.name, host.group, *ends))
 
     # ---- what brokers are seen to do
-    def _serves(self, process: Process, permission: Permission, epoch: int) -> None:
+    def _on_permission(self, process: Process, permission: Permission, epoch: int) -> None:
         host = self.brokers[process.node.name]
         self.loop.note(f"{host.name} serves {permission.name} in epoch {epoch}")
         self.history.add(Serves(self.loop.now_ms, host.name, host.group, permission, epoch))
 
-    def _opened(self, process: Process, journal: Journal) -> None:
+    def _on_journal_open(self, process: Process, journal: Journal) -> None:
         host = self.brokers[process.node.name]
         ends = (int(journal.journal_start), int(journal.end), int(journal.durable_end))
         self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
-
-
-_DAMAGE: Final = frozenset(
-    {
-        "journal_checkpoint_unreadable",
-        "journal_resume_file_unreadable",
-        "takeover_journal_unreadable",
-        "takeover_record_unreadable",
-        "node_malformed",
-        "state_vanished",
-        "name_taken",
-    }
-)
-"""Log events that no broker may emit, unless its disk was damaged."""
-
-
-class _Logging:
-    """Adds broker logs to the trace; a complaint about damage that was not done is a problem."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._loop = world.loop
-        self._before: dict[str, Any] = {}
-
-    def __enter__(self) -> None:
-        self._before = structlog.get_config()
-        structlog.configure(
-            processors=[self._take],
-            wrapper_class=structlog.make_filtering_bound_logger(0),  # all, whoever was quiet before
-            logger_factory=structlog.ReturnLoggerFactory(),
-            cache_logger_on_first_use=False,
-        )
-
-    def __exit__(self, *_: object) -> None:
-        structlog.configure(**self._before)
-
-    def _take(self, _logger: Any, method: str, event: Any) -> Any:
-        process = current.get()
-        if process is None or process.alive:
-            error = event.pop("exc_info", None)
-            fields = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-            self._loop.note(f"{process} {method} {event['event']} {fields}")
-            if isinstance(error, BaseException) and not isinstance(error, FmqError):
-                self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
-            if event["event"] == "chain_segment_sealed" and process is not None:
-                self._world.chains.sealed(process.node.name)
-            if event["event"] == "slave_refused":
-                self._world.person.refused(str(event["slave"]), str(event["reason"]))
-            if event["event"] == "chain_end_not_reached" and "accept" in event["reason"]:
-                self._world.person.loses(str(event["topic"]), int(event["segment"]))
-            if (
-                event["event"] == "part"
-                and "begin-again" in event["reason"]
-                and process is not None
-            ):
-                group = self._world.brokers[process.node.name].group
-                self._world.person.waits(group, int(event["epoch"]))
-            if process is not None and self._is_damage(event):
-                host = self._world.brokers.get(process.node.name)
-                if host is not None and not host.storage.hurt:
-                    problem = (
-                        f"{process} complains, and no disk was hurt: {event['event']} {fields}"
-                    )
-                    self._loop.problems.append(problem)
-        raise structlog.DropEvent
-
-    @staticmethod
-    def _is_damage(event: Any) -> bool:
-        rebuilt = event["event"] == "journal_index_rebuilt"
-        return event["event"] in _DAMAGE or (rebuilt and event.get("reason") != "it is missing")

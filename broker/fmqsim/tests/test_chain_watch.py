@@ -11,7 +11,8 @@ from fmqcore.ids import Position, TopicId
 from fmqcore.journal.state import Sealed
 from fmqcore.tests.ordered.chains import CLOSING, DONE, EMPTY, ENDED, NEXT, OPEN, UNKNOWN
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, Floor, Segment, Sender, chain_to_json
+from fmqcore.zk.chain import Chain, Floor, Segment, Sender
+from fmqcore.zk.chain_json import chain_to_json
 from fmqcore.zk.group_state import Mode
 from fmqsim.engine.loop import SimLoop
 from fmqsim.report.broker_watch import Insight

@@ -131,13 +131,19 @@ def node_of(seen: Observation, broker: str) -> Node | None:
 
 
 def is_leaving_node(seen: Observation, broker: str) -> bool:
-    """Whether the broker's node takes no pods: it is being drained, or about to be."""
+    """Whether the pods of the broker's node have to leave it: it is being drained, or soon."""
     node = node_of(seen, broker)
-    return node is not None and not node.schedulable
+    return node is not None and bool(node.drain_reason)
+
+
+def drain_of(seen: Observation, broker: str) -> str:
+    """Return the name of the broker's node, and why its pods have to leave: `n1 is cordoned`."""
+    node = node_of(seen, broker)
+    return "" if node is None or not node.drain_reason else f"{node.name} {node.drain_reason}"
 
 
 def may_stay(seen: Observation, broker: str) -> bool:
-    """Whether the broker's node takes pods, as far as that is known."""
+    """Whether the broker may stay on its node, as far as that is known."""
     return not is_leaving_node(seen, broker)
 
 

@@ -61,7 +61,7 @@ class Node:
     """A node that a broker's pod is on."""
 
     name: str
-    schedulable: bool = True  # False: cordoned or being drained
+    drain_reason: str = ""  # why its pods have to leave, a predicate: "is cordoned"; "" = they stay
     ready: bool | None = True  # False: it is down, or silent for long; None: that is not known
     zone: str = ""
 

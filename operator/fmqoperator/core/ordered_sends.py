@@ -123,8 +123,9 @@ def _cause(seen: Observation, step: Step | None) -> str:
         case _:
             pass
     leaving = _leaving(seen)
-    node = facts.node_of(seen, leaving[0]) if leaving else None
-    return "" if node is None else f"node {node.name} of {leaving[0]} is unschedulable"
+    return (
+        f"{leaving[0]} has to leave its node: {facts.drain_of(seen, leaving[0])}" if leaving else ""
+    )
 
 
 def _is_whole(seen: Observation) -> bool:

@@ -265,7 +265,7 @@ def _step(what: Outlook) -> Iterator[Action]:
 
 
 def _report(seen: Observation, what: Outlook) -> Iterator[Action]:
-    """Report what waits or cannot be, unless the status already reports it."""
+    """Report what waits or is impossible, unless the status already reports it."""
     known = {c.message for c in seen.group.status.conditions}
     if what.problem is not None and what.problem.message not in known:
         yield EmitEvent("Warning", what.problem.reason, what.problem.message)
@@ -276,7 +276,7 @@ def _report(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 
 def _happened(seen: Observation) -> Iterator[Action]:
-    """Report what happens by itself, whatever the operator may do about it."""
+    """Report events that happen without an action of the operator."""
     yield from trouble.events(seen)
     yield from _zookeeper(seen)
     yield from _storage(seen)
@@ -368,7 +368,7 @@ def _transition(seen: Observation) -> Iterator[Action]:
 
 
 def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:
-    """Return when to look again if nothing wakes the operator."""
+    """Return when to plan again if nothing wakes the operator."""
     waits = any(hold.reason not in _PATIENT for hold in what.holds)
     busy = what.step is not None or waits or bool(actions)
     due_ms = BUSY_MS if busy else CALM_MS

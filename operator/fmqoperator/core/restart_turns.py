@@ -120,7 +120,7 @@ def holding(seen: Observation, held: str) -> Observation:
 
 
 def updating(seen: Observation, step: Step | None) -> str:
-    """Return what this group's turn is about, as in `brought`; "" = it has none."""
+    """Return the change for which it is this group's turn, as in `brought`; "" = none."""
     if isinstance(step, Move | Restart) and step.spreads:
         return brought(seen) or OWN
     spec, held = seen.group.spec, seen.group.status.memory.restart_turn

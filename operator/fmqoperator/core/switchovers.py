@@ -30,7 +30,7 @@ ANY_BROKER: Final = ("", "any")
 
 
 def unfit_reason(seen: Observation, broker: str) -> str:
-    """Return the reason why it cannot become master now, in a sentence; "" = it can."""
+    """Return why a broker cannot become master now, in a sentence; "" = it can."""
     if reason := barred(seen, broker):
         return reason
     if broker not in facts.state_of(seen).isr:
@@ -38,8 +38,7 @@ def unfit_reason(seen: Observation, broker: str) -> str:
     if not facts.is_in_sync(seen, broker):
         return f"{broker} is not live, not ready, or not linked to its master"
     if not facts.may_stay(seen, broker):
-        node = facts.node_of(seen, broker)
-        return f"{broker} is in sync, but its node {node.name if node else ''} is unschedulable too"
+        return f"{broker} is in sync, but its node {facts.drain_of(seen, broker)}, too"
     return ""
 
 
@@ -53,7 +52,7 @@ def why_no_successor(seen: Observation, among: Iterable[str] | None = None) -> s
 
 
 def barred(seen: Observation, broker: str) -> str:
-    """Return why it may not become master, whatever it holds; "" = it may."""
+    """Return why a broker may not become master, whatever its journal has; "" = it may."""
     config = facts.config_of(seen)
     if config is None or config.member(BrokerId(broker)) is None:
         return f"{broker} is not a broker of this group"
@@ -273,8 +272,7 @@ def drain(seen: Observation) -> Move | Hold | None:
         return None  # no broker to move to: the pod may be evicted as it is
     if pod is None or pod.deleting:
         return None
-    node = facts.node_of(seen, master)
-    cause = f"node {node.name if node else ''} is unschedulable, and master {master} runs on it"
+    cause = f"node {facts.drain_of(seen, master)}, and master {master} runs on it"
     able = successors(seen)
     if not able:
         return Hold("DrainWaits", f"{cause}: {why_no_successor(seen)}")

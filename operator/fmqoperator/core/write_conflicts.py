@@ -44,7 +44,7 @@ class Contests:
         return len(before.again_s) >= MOST and now_s - before.at_s < REPEAT_AFTER_S
 
     def made(self, key: Key, manifest: Json, now_s: float) -> None:
-        """Note that the object was made as wanted."""
+        """Note that the object was written as desired."""
         mark, before = mark_of(manifest), self._made.get(key)
         times: tuple[float, ...] = ()
         if before is not None and before.mark == mark:
@@ -60,7 +60,7 @@ class Contests:
 
 
 def mark_of(made: Json) -> str:
-    """Return what it was made from, as recorded by the operator that made it; "" = none did."""
+    """Return the mark of the declaration from which an object was made; "" = no mark."""
     return str((made["metadata"].get("annotations") or {}).get(HASH, ""))
 
 

@@ -159,7 +159,7 @@ class Applier:
         return bool(owners)
 
     async def _takes_volumes(self, group: BrokerGroup) -> bool:
-        """Whether that very group exists, stays, and is declared to take its volumes along."""
+        """Whether the group with this uid exists, stays, and is declared to delete its volumes."""
         there = await self.kube.get(Ref("BrokerGroup", group.metadata.namespace, group.name))
         meta = {} if there is None else there["metadata"]
         if there is None or meta["uid"] != group.metadata.uid or "deletionTimestamp" in meta:
@@ -168,7 +168,7 @@ class Applier:
         return bool(storage.get("onDelete") == Reclaim.DELETE.value)
 
     async def _due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> ApplyChild | None:
-        """Return what to apply, if the child still differs and no other writer insists on that.
+        """Return the manifest to apply, if the child still differs and no other writer insists.
 
         An operator that was stopped for a while, and replaced, must not undo what the next one has
         done: what was looked at is applied only to that very version. Raises `Outdated`.

@@ -69,7 +69,7 @@ class Cache:
         return {claim.name: claim for claim in found}
 
     def nodes(self, names: Iterable[str]) -> Mapping[str, Node]:
-        """Return those nodes, as far as they are known."""
+        """Return the named nodes, as far as they are known."""
         found = {name: self._node(name) for name in sorted(set(names))}
         return {name: node for name, node in found.items() if node is not None}
 

@@ -16,7 +16,8 @@ from fmqcore.ordered.evidence import GroupView
 from fmqcore.ordered.group_views import view_of_nodes
 from fmqcore.ordered.senders import line_of
 from fmqcore.zk import layout as paths
-from fmqcore.zk.chain import Chain, chain_from_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json
 from fmqcore.zk.group_config import config_from_json
 from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqoperator.core.topics.chain_status import ChainSeen

@@ -69,7 +69,7 @@ def _since_ms(ready: Body) -> int | None:
 
 
 def node_of(body: Body) -> Node:
-    """Return a node. `Unknown` counts as not ready; one that is being drained takes no pods.
+    """Return a node. `Unknown` counts as not ready.
 
     A lost node never reports `False`: its kubelet is silent, and the node controller writes
     `Unknown` after its own grace (40 s and more).
@@ -78,18 +78,23 @@ def node_of(body: Body) -> Node:
     ready = _condition(status, "Ready").get("status")
     return Node(
         name=meta["name"],
-        schedulable=not _leaves(body),
+        drain_reason=_drain_reason(body),
         ready={"True": True, "False": False, "Unknown": False}.get(ready or ""),
         zone=(meta.get("labels") or {}).get(ZONE, ""),
     )
 
 
-def _leaves(node: Body) -> bool:
-    """Whether the node is cordoned, being drained, or being deleted."""
+def _drain_reason(node: Body) -> str:
+    """Return why the pods of a node have to leave it, a predicate; "" = they may stay."""
+    if "deletionTimestamp" in node["metadata"]:
+        return "is being deleted"
     spec = node.get("spec") or {}
-    taints = spec.get("taints") or ()
-    drains = any(t.get("key") in _DRAINS and t.get("effect") in _KEEPS_AWAY for t in taints)
-    return bool(spec.get("unschedulable")) or drains or "deletionTimestamp" in node["metadata"]
+    if spec.get("unschedulable"):
+        return "is cordoned"
+    for taint in spec.get("taints") or ():
+        if taint.get("key") in _DRAINS and taint.get("effect") in _KEEPS_AWAY:
+            return f"has the taint {taint['key']}"
+    return ""
 
 
 def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:
@@ -215,7 +220,7 @@ def _condition(status: Body, kind: str) -> Mapping[str, Any]:
 
 
 def _waiting(status: Body) -> tuple[str, str]:
-    """Return why it does not run: by a container, the kubelet that evicted it, the scheduler."""
+    """Return why a pod does not run: by its container, the kubelet or the scheduler."""
     if status.get("phase") == "Failed" and status.get("reason"):
         return status["reason"], status.get("message", "")
     at_work = any(

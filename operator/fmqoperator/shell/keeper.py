@@ -193,7 +193,7 @@ class Worker:
         return self._body
 
     def wake(self) -> None:
-        """Have the worker look again."""
+        """Wake the worker for another round."""
         if not self._wake.is_set():
             self._woken_s = time.monotonic()
         self._wake.set()

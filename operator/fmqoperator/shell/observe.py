@@ -90,7 +90,7 @@ class Observer:
         return {b: cause for b in missing if (cause := why_not_made(b, events))}
 
     async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str, bool]:
-        """Return what there is; else why it is not known, and whether the content is at fault."""
+        """Return the nodes; else why they are unknown, and whether their content is at fault."""
         try:
             ensemble = self.ensembles.of(group.spec.zookeeper.connect)
             return await ensemble.read_group(group.cluster, group.metadata.name), "", False

@@ -28,7 +28,7 @@ class Relisting:
         self._known: dict[object, dict[Uid, dict[str, Any]]] = {}
 
     async def __call__(self, **given: Any) -> AsyncIterator[Any]:
-        """Yield the same stream; after its list, the deletions that no event reported."""
+        """Yield the stream's events, and after its list the deletions that no event reported."""
         known = self._known.setdefault((given["resource"], given["namespace"]), {})
         listed: set[Uid] | None = set()
         async for event in self.watch(**given):

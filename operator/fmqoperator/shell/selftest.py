@@ -24,7 +24,7 @@ _RETRY_S = 2.0
 
 
 def main(arguments: list[str]) -> int:
-    """See the module."""
+    """Run the self-test; see the module."""
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)  # noqa: T201
         return 64

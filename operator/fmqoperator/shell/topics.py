@@ -144,7 +144,7 @@ class Topics:
             await ensemble.delete_topic(cluster, last.name, last.id)
 
     async def _delete_ordered(self, topic: Topic, ensemble: Ensemble, last: DeleteTopic) -> None:
-        """Let a broker delete it with its chain. Raises `Unavailable` while a sender has it."""
+        """Let a broker delete the topic and its chain. Raises `Unavailable` if it has a sender."""
         seen = await self._chain(topic, ensemble, last.id)
         if cause := still_used(last.name, seen.line):
             raise Unavailable(cause)

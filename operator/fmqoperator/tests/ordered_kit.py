@@ -10,7 +10,7 @@ from fmqoperator.tests.world import World, running
 
 def cordon(made: World, broker: str) -> World:
     node = made.pods[broker].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
     return made
 
 

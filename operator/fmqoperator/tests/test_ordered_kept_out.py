@@ -38,7 +38,7 @@ def cordoned(since_ms: int | None, *topics: ChainSeen, image: str = "") -> World
     cordon(made, "g1-2")
     assert made.config is not None
     if since_ms is not None:
-        kept = KeptOut("node n2 is unschedulable", made.now_ms - since_ms)
+        kept = KeptOut("g1-2 has to leave its node: n2 is cordoned", made.now_ms - since_ms)
         made.config = replace(made.config, value=replace(made.config.value, kept_out=kept))
     return outdated(made) if image else made
 

@@ -198,14 +198,14 @@ def test_cordoned_node_of_a_slave_keeps_its_group_out() -> None:
     cordon(made, "g1-2")
     made.round()
     assert kept_out(made) == KeptOut(
-        f"node {made.pods['g1-2'].node} of g1-2 is unschedulable", made.now_ms
+        f"g1-2 has to leave its node: {made.pods['g1-2'].node} is cordoned", made.now_ms
     )
     assert sending_group(made) == "g2"
     made.turn()
     made.round()
     assert kept_out(made) is not None
     node = made.pods["g1-2"].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=True)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="")
     made.run()
     assert kept_out(made) is None
     assert restarts(made) == []

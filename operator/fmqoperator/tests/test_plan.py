@@ -284,7 +284,7 @@ def _wish(made: World, wish: str) -> None:
             made.annotate(SWITCHOVER, "g1-1")
         case "drain":
             node = made.pods["g1-0"].node
-            made.nodes[node] = replace(made.nodes[node], schedulable=False)
+            made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
         case "promotion":
             made.spec(promotion={"policy": "after", "afterSeconds": 30})
             made.state = replace(

@@ -39,7 +39,7 @@ class Story:
 
 def _drain(made: World) -> None:
     node = made.pods["g1-0"].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
 
 
 def _scale(made: World) -> None:

@@ -47,7 +47,7 @@ def test_two_slaves_out_of_sync_then_the_longer_journal_stays(
 
 
 def test_out_of_sync_slave_may_leave_while_another_is_in_sync(moves: bool) -> None:
-    """Two unschedulable slaves are removed one at a time, also if only the first is asked."""
+    """Two slaves without a node are removed one at a time, also if only the first is asked."""
     made = running(moves, replicas=4)
     for broker in ("g1-2", "g1-3"):
         made.broken.add(broker)

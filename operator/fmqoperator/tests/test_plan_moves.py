@@ -158,7 +158,7 @@ def test_switchover_to_a_dead_broker_is_withdrawn(moves: bool) -> None:
 def test_a_drained_node(moves: bool) -> None:
     made = running(moves)
     node = made.pods["g1-0"].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
     if moves:
         made.run()
         assert made.state.master == "g1-1"
@@ -177,7 +177,7 @@ def test_a_drain_without_a_slave_in_sync_waits(moves: bool) -> None:
     made.broken.add("g1-1")
     made.run(lambda w: "g1-1" not in w.state.isr)
     node = made.pods["g1-0"].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
     for _ in range(5):
         made.round()
         made.turn()

@@ -107,7 +107,7 @@ def test_broker_of_an_unknown_configuration_is_barred() -> None:
 def test_drain_waits_only_where_there_is_another_broker(moves: bool, replicas: int) -> None:
     made = running(moves, replicas=replicas)
     node = made.pods["g1-0"].node
-    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
     made.state = replace(made.state, isr=frozenset())
     hold = switchovers.drain(made.seen())
     assert (hold is not None) == (replicas == 2)

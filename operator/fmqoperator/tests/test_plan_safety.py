@@ -176,8 +176,8 @@ def _break(made: World, at: int) -> None:
         made.pods[pod.name] = replace(pod, ready=False, waiting="CrashLoopBackOff")
 
 
-def _unschedulable(made: World, at: int) -> None:
-    made.nodes[f"n{at % 3}"] = Node(f"n{at % 3}", schedulable=False, zone=f"z{at % 3}")
+def _cordoned(made: World, at: int) -> None:
+    made.nodes[f"n{at % 3}"] = Node(f"n{at % 3}", drain_reason="is cordoned", zone=f"z{at % 3}")
 
 
 def _wish(made: World, at: int, *, lost: bool = False) -> None:
@@ -203,7 +203,7 @@ _TROUBLE: Final[dict[str, Callable[[World, int], object]]] = {
     "talk": lambda w, n: w.silent.clear(),
     "zookeeper away": lambda w, n: setattr(w, "zookeeper_away", True),
     "zookeeper back": lambda w, n: setattr(w, "zookeeper_away", False),
-    "cordon": _unschedulable,
+    "cordon": _cordoned,
     "node down": _node_down,
     "upgrade": lambda w, n: w.spec(image=f"v:{n}"),
     "bad image": lambda w, n: w.spec(image="bad:1"),

@@ -23,13 +23,13 @@ def progress(made: World) -> str:
 
 def cordon(made: World, *nodes: str) -> None:
     for node in nodes:
-        made.nodes[node] = replace(made.nodes[node], schedulable=False)
+        made.nodes[node] = replace(made.nodes[node], drain_reason="is cordoned")
 
 
 def test_all_nodes_cordoned_then_slave_in_sync_is_not_denied() -> None:
     made = running(True)
     cordon(made, "n0", "n1", "n2")
-    assert "g1-1 is in sync, but its node n1 is unschedulable too" in progress(made)
+    assert "g1-1 is in sync, but its node n1 is cordoned, too" in progress(made)
     assert "no slave" not in progress(made)
 
 
@@ -37,7 +37,7 @@ def test_cordon_with_lagging_slave_then_each_reason_is_given() -> None:
     made = running(True, replicas=3)
     cordon(made, "n0", "n1")
     made.state = replace(made.state, isr=frozenset({BrokerId("g1-1")}))
-    assert "g1-1 is in sync, but its node n1 is unschedulable too" in progress(made)
+    assert "g1-1 is in sync, but its node n1 is cordoned, too" in progress(made)
     assert "g1-2 is not in sync" in progress(made)
 
 
@@ -55,7 +55,7 @@ def test_scale_down_of_master_then_the_reason_names_the_slave() -> None:
     assert made.state.master == "g1-2"
     cordon(made, "n0", "n1")
     made.spec(replicas=2, switchover=None)
-    assert "g1-0 is in sync, but its node n0 is unschedulable too" in progress(made)
+    assert "g1-0 is in sync, but its node n0 is cordoned, too" in progress(made)
 
 
 def test_master_deleted_in_order_then_it_is_away_not_lost() -> None:

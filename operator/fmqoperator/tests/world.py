@@ -284,7 +284,7 @@ class World:
                 )
 
     def _node(self, name: str) -> str:
-        able = [n.name for n in self.nodes.values() if n.schedulable]
+        able = [n.name for n in self.nodes.values() if not n.drain_reason]
         return able[names.ordinal(name) % len(able)] if able else ""
 
     def _start(self) -> None:

@@ -308,7 +308,7 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
 
 
 def _lost(book: Book, found: Survey, outcome: Archived, unit: Unit) -> list[Unit]:
-    """Note what is gone of a unit as lost; return the rest, which may still be there."""
+    """Note the deleted part of a unit as lost; return the rest, which may still be stored."""
     gone, rest = Unit(unit.begin, min(unit.end, found.begin)), list[Unit]()
     if gone.end < unit.end and (left := Unit(gone.end, unit.end)) not in book.ledger.planned:
         rest = [left]

@@ -41,7 +41,7 @@ def only_here(
 
 
 def same_journal(book: Book, found: Survey) -> None:
-    """Raise `InvalidArgument` if it is another journal: positions mean nothing there."""
+    """Raise `InvalidArgument` if the folder holds another journal: positions differ there."""
     for at, crc in marks_of(found).items():
         if book.ledger.marks.get(at) not in (None, crc):
             raise InvalidArgument(

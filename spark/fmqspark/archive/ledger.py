@@ -145,7 +145,7 @@ class Book:
             self.ledger.marks |= marks
 
     def finish(self, unit: Unit, files: list[ArchivedFile]) -> None:
-        """Note that all files of a unit are there."""
+        """Note that all files of a unit are written."""
         rows = [list(file)[:_FILE_FIELDS] for file in files]
         self._append({"done": list(unit), "files": rows, "crc": [file.crc for file in files]})
         self.ledger.done[unit] = files

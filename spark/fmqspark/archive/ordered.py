@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmqcore.errors import CorruptJournal, InvalidArgument
-from fmqcore.zk.chain import chain_to_json
+from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
 from fmqspark.archive.ledger import FOLDER, Unit, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_unit, put

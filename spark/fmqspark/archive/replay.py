@@ -188,7 +188,7 @@ class Replay:
             )
 
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
-        """Note that all up to `place` is stored, and the sender's state as of there."""
+        """Note that all records up to `place` are stored, and the sender's state there."""
         of = [step.file.path for step in self._order]
         noted = {"files": place.files, "rows": place.rows, "of": of, "sender": state or {}}
         raw = json.dumps(noted)

@@ -153,7 +153,7 @@ class _Check:
         return report
 
     def _is_read(self, name: str, index: PatchyBytes, report: SegmentReport) -> None:
-        """Report what the disk did not give of the index file, without the findings from that.
+        """Report the unreadable parts of the index file, without findings that follow from them.
 
         The whole index file is read, also where damage hid what it must hold and nothing read it.
         """

@@ -66,7 +66,7 @@ class Output(Enum):
 
 
 class EngineName(Enum):
-    """Where the work is done."""
+    """Where the tasks of a job run."""
 
     LOCAL = "local"
     POOL = "pool"
@@ -98,10 +98,11 @@ _DIRECTORIES: Final = typer.Argument(
 )
 Directories = Annotated[list[Path], _DIRECTORIES]
 EngineOption = Annotated[
-    EngineName, typer.Option("--engine", help="this process, a pool of processes, or Spark")
+    EngineName,
+    typer.Option("--engine", help="where tasks run: this process, a pool of processes, or Spark"),
 ]
 Workers = Annotated[
-    int, typer.Option(min=0, max=4096, help="tasks at a time; 0 = as many as cores")
+    int, typer.Option(min=0, max=4096, help="number of tasks at a time; 0 = as many as cores")
 ]
 Master = Annotated[
     str, typer.Option(help="Spark's master; left out: this machine, or spark-submit's")
@@ -122,7 +123,8 @@ def _app(context: typer.Context) -> None:
 def check(
     directories: Directories,
     level: Annotated[
-        Level, typer.Option(help="headers; control batches, too; every checksum")
+        Level,
+        typer.Option(help="quick: headers; standard: control batches, too; deep: every checksum"),
     ] = Level.STANDARD,
     engine: EngineOption = EngineName.LOCAL,
     workers: Workers = 0,
@@ -145,7 +147,9 @@ def check(
     chain: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", parser=_file, help="with --ordered: fmq ordered status TOPIC -o json"
+            metavar="FILE",
+            parser=_file,
+            help="with --ordered: a file with the output of fmq ordered status TOPIC -o json",
         ),
     ] = None,
     output: OutputOption = Output.TABLE,
@@ -203,7 +207,9 @@ def rebuild_index(
     workers: Workers = 0,
     master: Master = "",
     rate: Rate = "0",
-    live: Annotated[bool, typer.Option("--live", help="beside a broker at work, too")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="work even while a broker uses the directory")
+    ] = False,
     dry: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -230,6 +236,16 @@ def rebuild_index(
     raise typer.Exit(code)
 
 
+_ArchivedChain = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        parser=_file,
+        help="the chain of an ordered topic to archive: each DIR is GROUP=DIR",
+    ),
+]
+
+
 @app.command()
 def archive(
     out: Annotated[
@@ -237,7 +253,8 @@ def archive(
     ],
     directories: Annotated[list[Path] | None, _DIRECTORIES] = None,
     connect: Annotated[
-        str, typer.Option(help="instead of directories: live brokers, fmq://host:port,...")
+        str,
+        typer.Option(help="read from live brokers, fmq://host:port,..., instead of directories"),
     ] = "",
     topic: Annotated[
         list[str] | None, typer.Option(help="only this topic; may be repeated")
@@ -245,7 +262,7 @@ def archive(
     group: Annotated[
         str | None,
         typer.Option(
-            help="the broker group's name: what the journal is called there (left out: journal)"
+            help="the journal's name in the archive, its broker group (left out: journal)"
         ),
     ] = None,
     engine: EngineOption = EngineName.LOCAL,
@@ -253,14 +270,10 @@ def archive(
     master: Master = "",
     rate: Rate = "0",
     ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="archived files were moved away on purpose")
+        bool,
+        typer.Option("--ignore-missing", help="archived files were moved away on purpose"),
     ] = False,
-    chain: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", parser=_file, help="an ordered topic's chain: each DIR is GROUP=DIR"
-        ),
-    ] = None,
+    chain: _ArchivedChain = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""

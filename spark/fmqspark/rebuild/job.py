@@ -145,7 +145,7 @@ def _locked(folder: Path, locks: ExitStack) -> str:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what a killed run left: under the lock no other process makes an index there."""
+    """Remove the files of a killed run: under the lock no other process builds an index."""
     for shadow in folder.glob("*.index.*tmp"):
         if index_base(".".join(shadow.name.split(".")[:2])) is not None:
             shadow.unlink(missing_ok=True)

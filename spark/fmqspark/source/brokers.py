@@ -341,9 +341,9 @@ def _address(source: str) -> str:
 
 
 def _refusal(address: str, error: Error) -> FmqError:
-    """Return a refusal as an error.
+    """Return a broker's refusal as an error.
 
-    A range that the broker does not know to be committed, it may know soon.
+    A refused range is `BrokerGone`: another broker may know that it is committed, or this one soon.
     """
     found = error_of(error.code, f"{address}: {error.message}")
     return BrokerGone(str(found)) if isinstance(found, InvalidArgument) else found

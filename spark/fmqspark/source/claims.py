@@ -51,7 +51,7 @@ def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) ->
 
 
 def _follows(path: str, base: Position, at: Position, crc: int) -> bool:
-    """Return whether the batch at `at` names `crc` as that of the batch before it."""
+    """Return whether the batch at `at` names `crc` as the CRC of the previous batch."""
     try:
         with open_segment(path, segment_name(base), Throttle(0), sparse=True) as data:
             header = parse_header(data.read(HEADER_LEN, at - base))

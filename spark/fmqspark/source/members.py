@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from fmqcore.errors import InvalidArgument, Malformed
 from fmqcore.ids import GroupName
 from fmqcore.journal.journal_identity import INCARNATIONS, decode_home
-from fmqcore.zk.chain import NO_TOPIC, Chain, chain_from_json
+from fmqcore.zk.chain import NO_TOPIC, Chain
+from fmqcore.zk.chain_json import chain_from_json
 from fmqspark.source.files import read_small
 
 

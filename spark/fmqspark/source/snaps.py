@@ -23,7 +23,7 @@ from fmqcore.errors import FmqError, InvalidArgument, Malformed
 from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_of_snap
-from fmqcore.journal.state import snap_tables
+from fmqcore.journal.snap_payload import snap_tables
 from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
 from fmqspark.source.access import open_bytes
@@ -175,7 +175,7 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:
-    """Return place and header CRC of the batch behind a journal's first one, if it is there."""
+    """Return place and header CRC of a journal's second batch; None if there is none."""
     if first.position or first.end + HEADER_LEN > until:
         return None
     try:

@@ -33,7 +33,7 @@ class BatchStart(NamedTuple):
 
 
 def batch_start(start: Offset, end: Offset) -> BatchStart:
-    """Return the start of the micro-batch that ends at `end`: the stored one, if Spark lost it.
+    """Return the start of the micro-batch that ends at `end`; the stored one if Spark lost it.
 
     Raises `InvalidArgument` if `startingPosition` was changed before the first one was committed.
     """

@@ -162,7 +162,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Look:
-    """One look at the replicas."""
+    """One survey of the replicas."""
 
     around: bool
     last: bool = False  # what is not there now was not removed by retention a moment ago
@@ -366,7 +366,7 @@ def _reaching(known: list[Replica], since: int) -> list[Replica]:
 
 
 def _whose(part: _Part) -> FmqError | OSError:
-    """Return why a part cannot be given; a disk's error names the file."""
+    """Return why a part cannot be read; an error of the disk names the file."""
     error = part.why
     assert error is not None
     if isinstance(error, OSError) and error.strerror and not error.filename and part.holders:

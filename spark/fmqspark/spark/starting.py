@@ -72,7 +72,7 @@ class _Ear:
         os.close(self._reader)
 
     def _output_says(self, wait_ms: int | None) -> bool:
-        """Return whether there is something to read, or the last writer has ended."""
+        """Return whether output can be read, or the last writer has ended."""
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         return bool(poll.poll(wait_ms))

@@ -172,7 +172,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return wanted
 
     def _survey(self, since: int = 0, reaching: int = 0) -> Survey:
-        """Return what there is, which must go on to `reaching`.
+        """Return the survey of the journal, which must reach at least `reaching`.
 
         The live broker that knew most may be gone; the others get to know it: a slave takes over,
         or the master comes back.

@@ -16,7 +16,8 @@ from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered.headers import header_sender
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
+from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.source.members import MemberPath
 from fmqspark.tests.kit import write
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.zk.chain import chain_from_json
+from fmqcore.zk.chain_json import chain_from_json
 from fmqspark.archive.replay import Replay
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.options import understand

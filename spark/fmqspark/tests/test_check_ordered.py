@@ -11,7 +11,8 @@ import pytest
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import TopicId
 from fmqcore.journal.journal_identity import INCARNATIONS
-from fmqcore.zk.chain import Chain, Floor, Sender, chain_to_json
+from fmqcore.zk.chain import Chain, Floor, Sender
+from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.check.job import CLEAN, INCOMPLETE, INCONSISTENT, WARNINGS
 from fmqspark.check.ordered import OrderedOptions, OrderedOutcome, check_ordered
 from fmqspark.cli.main import app

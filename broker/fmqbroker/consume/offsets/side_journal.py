@@ -62,7 +62,7 @@ class SideDisk:
         await self._or_die(self._disk.remove(NAME))
 
     async def _or_die(self, work: Awaitable[T]) -> T:
-        """D3: a broker that lived on would keep claiming the reads, and keep others from them."""
+        """Do a disk operation; if it fails, end the process: it would keep the reads (D3)."""
         return await or_die(work, self._lifecycle, "the side journal's disk")
 
 
@@ -131,7 +131,7 @@ class SideJournal:
         self._file, self._end, self._base = fresh._file, fresh._end, fresh._base
 
     async def close(self) -> None:
-        """Close the file; it stays."""
+        """Close the file without removing it."""
         await self._disk.close(self._file)
 
     @staticmethod

@@ -465,7 +465,7 @@ class OffsetStore(KnownProgress):
             _log.info("takeover_checkpoint_left", epoch=epoch, reason="no longer the reader")
 
     async def _let_go(self) -> None:
-        """As a master, empty the state's record once no slave that may claim needs it."""
+        """Empty the takeover record in the group state once no slave that may claim needs it."""
         epoch = Epoch(0)
 
         def is_left_over(state: GroupState) -> bool:

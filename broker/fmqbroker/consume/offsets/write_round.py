@@ -13,7 +13,7 @@ class Source(Protocol):
     """Acked progress that the store has not accepted yet, taken in pieces; false if empty."""
 
     def __bool__(self) -> bool:
-        """Whether there is something to take."""
+        """Whether entries wait for the next round."""
 
     def take(self) -> Mapping[OffsetKey, OffsetEntry]:
         """Take what one turn of the loop may take."""
@@ -31,7 +31,7 @@ class Round:
 
     @property
     def due(self) -> bool:
-        """Whether there is something to write."""
+        """Whether entries are due to be written."""
         return self.repeats or bool(self.entries)
 
     def settle(self, error: FmqError | None = None) -> None:

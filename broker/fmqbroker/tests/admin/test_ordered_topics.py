@@ -19,7 +19,8 @@ from fmqbroker.tests.consume_harness import ME, SLAVE, Rig, key, running
 from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.ids import Epoch, GroupName, Offset, Permission, Position, TopicId
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_from_json, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.sender_place import PlaceReport, place_report_to_json

@@ -16,7 +16,8 @@ from fmqcore.ordered.evidence import SenderReport
 from fmqcore.ordered.subscriptions import add_subscription
 from fmqcore.ordered.transitions import close
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
+from fmqcore.zk.chain_json import chain_to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json
 from fmqcore.zk.sender_place import PlaceReport, place_report_to_json
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json

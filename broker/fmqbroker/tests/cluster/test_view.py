@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from fmqadapters.zookeeper.session import ZooKeeperSession
-from fmqbroker.cluster.view import ClusterView, granted
+from fmqbroker.cluster.routes import granted
+from fmqbroker.cluster.view import ClusterView
 from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.zk import layout

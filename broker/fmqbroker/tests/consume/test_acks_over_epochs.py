@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.journal.journal import BatchDraft
 from fmqbroker.tests.consume_harness import (
     ME,

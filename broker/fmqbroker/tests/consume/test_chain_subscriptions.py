@@ -15,7 +15,8 @@ from fmqcore.ids import Epoch, Offset
 from fmqcore.journal.state import PRESENCE_QUEUE
 from fmqcore.ordered.subscriptions import add_at, remove_subscription
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, Floor, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Floor, Segment
+from fmqcore.zk.chain_json import chain_to_json
 from fmqproto.v1.client_pb2 import START_EARLIEST, START_LATEST, START_TIME
 
 pytestmark = pytest.mark.processes

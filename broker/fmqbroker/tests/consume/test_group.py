@@ -4,8 +4,9 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
 from fmqbroker.consume.service import FetchService
+from fmqbroker.consume.session import Session
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.tests.consume_harness import HandClock, until
 from fmqcore.consume.delivery_policy import Removal
@@ -60,7 +61,7 @@ def test_what_the_delivery_policy_drops_is_stored_as_done() -> None:
         deliver(group, 0)
         assert not group.dirty
         if way == "overdue":
-            group.on_time(5000)
+            group.on_timer(5000)
         elif way == "nack":
             group.nack(session, 0, generation, Offset(0), END, 0, 0)
         elif way == "unsent":

@@ -48,11 +48,11 @@ def test_refused_ack_in_a_queue_that_went_is_reported() -> None:
     deliver(group, 1)
     group.progress[1]._limits = Limits(100, 100, most_acked=0)
     group.ack(a, 1, 1, Offset(1), Offset(2), 0)
-    assert not group.all_count(a)
+    assert not group.all_acks_count(a)
     group.join(session_of("b"), 0)
-    assert not group.all_count(a), "it drains"
-    group.on_time(10**9)
-    assert group.all_count(a)
+    assert not group.all_acks_count(a), "it drains"
+    group.on_timer(10**9)
+    assert group.all_acks_count(a)
     assert a.ignored == {(1, 1)}
 
 

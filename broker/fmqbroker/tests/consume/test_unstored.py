@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.session import Session
 from fmqbroker.tests.consume_harness import TOPIC, Rig, key, running, stored
 from fmqcore.batch.offset_entry import OffsetEntry, tombstone
 from fmqcore.errors import NoPermission

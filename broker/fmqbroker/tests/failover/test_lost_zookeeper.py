@@ -94,7 +94,7 @@ async def test_recreated_topics_have_their_own_messages(trial: Trial) -> None:
 async def test_a_topic_with_another_ones_number_is_refused(trial: Trial) -> None:
     wrong = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1),))
     await trial.lose_zookeeper(wrong)
-    assert "topic_number_contradicts_journal" in trial.broker.log
+    assert "topic_id_contradicts_journal" in trial.broker.log
     reason = "under which this journal holds messages of topic salaries"
     async with fmqclient.connect(f"fmq://{trial.broker.address}") as client:
         admin = client.admin()

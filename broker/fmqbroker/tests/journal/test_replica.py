@@ -27,7 +27,8 @@ from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchFault, BatchType, se
 from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.segments import snap_batch
-from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey, Snapshot
+from fmqcore.journal.snap_payload import Snapshot
+from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
 from fmqcore.turns import FREED, Turns
 
 

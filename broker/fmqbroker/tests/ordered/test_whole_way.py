@@ -13,7 +13,8 @@ from fmqcore.batch.columns import decode, encode
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import HEADER_LEN, parse_header
 from fmqcore.ids import BrokerId
-from fmqcore.zk.chain import Chain, chain_from_json
+from fmqcore.zk.chain import Chain
+from fmqcore.zk.chain_json import chain_from_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 from fmqport.transport import Stream, TransportError

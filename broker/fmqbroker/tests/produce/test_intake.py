@@ -92,9 +92,9 @@ async def test_each_change_is_one_line_with_its_reason() -> None:
         watching.cancel()
     keys = ("event", "cause", "reason", "log_level")
     assert [tuple(line.get(key) for key in keys) for line in log] == [
-        ("messages_taken", None, None, "info"),
+        ("messages_accepted", None, None, "info"),
         ("messages_refused", "policy", UNMET, "warning"),
-        ("messages_taken", None, None, "info"),
+        ("messages_accepted", None, None, "info"),
         ("messages_refused", "room", "no room", "warning"),
         ("messages_refused", "role", "it may not serve writes: cut off", "info"),
     ]
@@ -118,7 +118,7 @@ async def test_all_agree_whether_a_master_takes_messages(
 ) -> None:
     broker, groups = alone
     page = f"127.0.0.1:{free_port()}"
-    await (await broker.start(set=f"http_listen={page}")).says("messages_taken")
+    await (await broker.start(set=f"http_listen={page}")).says("messages_accepted")
 
     async def policy(how_many: HowMany) -> None:
         config = await groups.config("g1")

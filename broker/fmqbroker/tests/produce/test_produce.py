@@ -412,7 +412,7 @@ async def test_ordinary_producer_on_an_ordered_topic_is_refused(tmp_path: Path) 
     ("topic", "topic_id", "code", "message"),
     [
         ("orders", 0, ErrorCode.INVALID_ARGUMENT, "orders is not ordered: use an ordinary"),
-        ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC, "no topic called nowhere"),
+        ("nowhere", 0, ErrorCode.UNKNOWN_TOPIC, "there is no topic 'nowhere'"),
         ("changes", 0, ErrorCode.UNSUPPORTED, "ordered topic changes"),
         ("changes", CHANGES.id, ErrorCode.UNSUPPORTED, "ordered topic changes"),
         ("changes", CHANGES.id - 1, ErrorCode.UNKNOWN_TOPIC, "deleted and created again"),

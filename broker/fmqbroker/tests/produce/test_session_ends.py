@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fmqbroker.produce import pending_acks
-from fmqbroker.produce.pending_acks import AckQueue, Waiting
+from fmqbroker.produce.pending_acks import AckQueue, PendingAck
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.pipes import BrokerEnd
@@ -173,7 +173,7 @@ async def test_truncated_batch_is_never_ok_under_frames_of_a_new_term(
         start = journal.end
         for level in (wire.REPLICATED, wire.PERSISTED, wire.ALL):
             end = journal.append(journal_kit.data(bytes(10))).end
-            line.add(Waiting(1, int(level), end, deadline_ms=1 << 60, epoch=journal.epoch))
+            line.add(PendingAck(1, int(level), end, deadline_ms=1 << 60, epoch=journal.epoch))
         await journal.truncate(start)
         eof, _ = eof_batch(
             position=start,
@@ -233,7 +233,7 @@ async def test_ack_waiter_is_woken_by_the_deciding_event(
         line = AckQueue(b.journal, b.commit, b.gate, b.clock)
         end = b.journal.append(journal_kit.data(bytes(10))).end
         level = wire.PERSISTED if what == "flushed" else wire.REPLICATED
-        line.add(Waiting(1, int(level), end, deadline_ms=1 << 60, epoch=b.journal.epoch))
+        line.add(PendingAck(1, int(level), end, deadline_ms=1 << 60, epoch=b.journal.epoch))
         if what != "flushed":
             await b.journal.wait_durable(end)
         waits = asyncio.ensure_future(line.wait())

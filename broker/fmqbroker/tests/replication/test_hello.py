@@ -265,7 +265,7 @@ async def test_stream_without_hello_is_ended(tmp_path: Path) -> None:
             stream = await connection.open(REPLICATE, 5.0)
             if first is not None:
                 await stream.send(first)
-            with pytest.raises(Exception, match=r"must say Hello|cancelled by the broker"):
+            with pytest.raises(Exception, match=r"must send Hello|cancelled by the broker"):
                 await stream.receive()
         await connection.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqadapters.process.clock import SystemClock
-from fmqbroker.journal.head import LONG_SNAP
+from fmqbroker.journal.drafts import LONG_SNAP
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.slave_stream import Upstream
 from fmqbroker.replication.view import UpstreamView

@@ -89,7 +89,7 @@ def shortened(
     next_offsets: Mapping[QueueKey, Offset],
     term: Epoch,
 ) -> dict[OffsetKey, OffsetEntry]:
-    """Return `table` with only those entries limited that reach beyond a journal that ends there.
+    """Return `table` with the entries that reach beyond the journal's end limited to it.
 
     For a journal that is shorter than it was, although no reader is known to have served more. An
     entry at or below the end is about messages that are there: it stays as it is.

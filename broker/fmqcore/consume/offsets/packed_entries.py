@@ -46,7 +46,7 @@ class _Page:
         return removed
 
     def split(self, at: int) -> "_Page":
-        """Move the entries from number `at` on to a new page; return that."""
+        """Move the entries from number `at` on to a new page, and return the page."""
         start = sum(self.lengths[:at])
         other = _Page(self.numbers[at:], self.lengths[at:], self.data[start:])
         del self.numbers[at:], self.lengths[at:]
@@ -105,7 +105,7 @@ class _Group:
         return None
 
     def spans(self, low: int, high: int) -> list[tuple[int, int, int]]:
-        """Return where such entries are: the number of a page, the first in it, and the end."""
+        """Return each page with matching entries: its number, the first one, and the end."""
         lowest, spans = max(bisect_right(self.firsts, low) - 1, 0), []
         for which in range(lowest, bisect_left(self.firsts, high)):
             numbers = self.pages[which].numbers

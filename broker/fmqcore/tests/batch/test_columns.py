@@ -70,7 +70,7 @@ def test_check_agrees_with_decoding(
 
 def test_check_names_a_cut_column_of_times_as_decode_does() -> None:
     attrs, payload = encode([b"a", b"b"], born_ms=[1, 2])
-    assert refusals(attrs, 2, payload[:-8]) == ("born_ms column is cut",) * 2
+    assert refusals(attrs, 2, payload[:-8]) == ("born_ms column is truncated",) * 2
     assert refusals(attrs, 2, payload + bytes(8)) == ("8 bytes after the last column",) * 2
 
 

@@ -84,7 +84,7 @@ def test_truncated_or_extended_payload_is_malformed(
     for end in range(len(payload)):
         with pytest.raises(Malformed):
             decode(payload[:end])
-    with pytest.raises(Malformed, match=r"left over|4 bytes wanted, 1 left"):
+    with pytest.raises(Malformed, match=r"left over|4 bytes expected, 1 left"):
         decode(payload + b"\0")
 
 

@@ -54,7 +54,7 @@ def test_each_way_back_asks_the_policy_with_its_cause() -> None:
     progress = leased(policy)
     progress.unlease(*at(0, 2), NOW_MS)
     progress.nack(*at(2, 4), NOW_MS + 7, NOW_MS)
-    progress.handed(*at(4, 6))
+    progress.note_handed_over(*at(4, 6))
     progress.ack(*at(4, 6))
     assert progress.expire(NOW_MS + TIMEOUT_MS)
     again(progress)

@@ -22,7 +22,7 @@ def again(progress: QueueProgress, end: int = 10) -> list[Lease]:
 
 def test_lost_session_counts_handed_over_records() -> None:
     progress = leased()
-    progress.handed(*at(0, 3))
+    progress.note_handed_over(*at(0, 3))
     progress.session_gone(0)
     assert again(progress) == [Lease(*at(0, 3), 2), Lease(*at(3, 10), 1)]
 
@@ -36,7 +36,7 @@ def test_a_buffered_copy_given_back_does_not_count() -> None:
 
 def test_an_overdue_copy_counts_only_if_seen() -> None:
     progress = leased()
-    progress.handed(*at(5, 10))
+    progress.note_handed_over(*at(5, 10))
     assert progress.expire(LATER)
     assert again(progress) == [Lease(*at(0, 5), 1), Lease(*at(5, 10), 2)]
 
@@ -45,7 +45,7 @@ def test_each_hand_over_counts_once() -> None:
     progress = leased(1)
     counts = []
     for _ in range(3):
-        progress.handed(*at(0, 1))
+        progress.note_handed_over(*at(0, 1))
         progress.session_gone(0)
         counts += [lease.deliveries for lease in again(progress, 1)]
     assert counts == [2, 3, 4]
@@ -54,7 +54,7 @@ def test_each_hand_over_counts_once() -> None:
 def test_acked_records_are_not_redelivered() -> None:
     progress = leased()
     progress.ack(*at(0, 6))
-    progress.handed(*at(0, 10))
+    progress.note_handed_over(*at(0, 10))
     progress.check()
     assert (progress.floor, progress.in_flight_records) == (6, 4)
 
@@ -73,10 +73,10 @@ def test_buffered_part_of_a_holder_begins_with_its_oldest_lease() -> None:
     progress.lease(*at(4, 8), LATER, seen=False, number=3)
     assert progress.first_unseen() == (3, 4)
     assert not progress.has_seen
-    progress.handed(*at(0, 6))
+    progress.note_handed_over(*at(0, 6))
     assert progress.has_seen
     assert progress.first_unseen() == (3, 6)
-    progress.handed(*at(6, 8))
+    progress.note_handed_over(*at(6, 8))
     assert progress.first_unseen() is None
     progress.ack(*at(0, 8))
     assert not progress.has_seen

@@ -113,7 +113,7 @@ def test_skipped_kind_opens_no_segment_and_raises_no_epoch() -> None:
         ScanRange(Segment(Position(0), Position(MIN_SEGMENT)), Position(0), Position(MIN_SEGMENT)),
     )
     assert isinstance(scan.stop, Fault)
-    assert scan.stop.sentence == "a KIND_145 in this place"
+    assert scan.stop.sentence == "a KIND_145 batch is not allowed here"
 
 
 @pytest.mark.parametrize("clean", [True, False])

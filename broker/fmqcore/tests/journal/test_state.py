@@ -13,7 +13,8 @@ from fmqcore.journal.kinds import apply_batch
 from fmqcore.journal.producers import IDLE_KEPT, IDLE_MS, KEPT_BATCHES, ProducerTable
 from fmqcore.journal.scan import Cursor, Scan
 from fmqcore.journal.snap_entries import HOUR_MS
-from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState, snap_next_offsets
+from fmqcore.journal.snap_payload import snap_next_offsets
+from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState
 from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqcore.turns import finish
 

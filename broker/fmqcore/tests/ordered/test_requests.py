@@ -29,15 +29,8 @@ from fmqcore.tests.ordered.chains import (
     WHOLE,
     made,
 )
-from fmqcore.zk.chain import (
-    Chain,
-    ChainGroup,
-    Floor,
-    PerQueue,
-    RecordPlace,
-    Sender,
-    chain_to_json,
-)
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, PerQueue, RecordPlace, Sender
+from fmqcore.zk.chain_json import chain_to_json
 
 GROUPS = (ChainGroup(G1), ChainGroup(G2))
 TWO = {G1: 2, G2: 2}

@@ -8,16 +8,9 @@ import pytest
 
 from fmqcore.errors import Malformed
 from fmqcore.ids import GroupName, Offset, TopicId
-from fmqcore.zk.chain import (
-    Chain,
-    ChainGroup,
-    Floor,
-    RecordPlace,
-    Segment,
-    Sender,
-    chain_from_json,
-)
-from fmqcore.zk.chain import chain_to_json as to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Floor, RecordPlace, Segment, Sender
+from fmqcore.zk.chain_json import chain_from_json
+from fmqcore.zk.chain_json import chain_to_json as to_json
 from fmqcore.zk.closed_chains import LastClosing, closing_from_json, closing_to_json
 from fmqcore.zk.layout import chain_node, chains_node, senders_node
 

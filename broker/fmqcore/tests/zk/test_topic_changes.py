@@ -52,7 +52,7 @@ def test_a_topic_grows(
         (0, [GroupChange(G1, 3)], "4 queues in group g1, and never fewer"),
         (MAX_QUEUES + 1, [], "1 to"),
         (0, [GroupChange(G3, 0)], "1 to"),
-        (0, [GroupChange(GroupName("g9"))], "there is no group 'g9'; there are: g1, g2, g3"),
+        (0, [GroupChange(GroupName("g9"))], "there is no group 'g9'; the groups are g1, g2, g3"),
         (0, [GroupChange(G1), GroupChange(G1, 9)], "named twice"),
         (0, [GroupChange(G1, weight=0), GroupChange(G2, weight=0)], "weight above 0"),
     ],
@@ -73,7 +73,7 @@ def test_a_group_is_closed_and_leaves() -> None:
 def test_topic_without_groups_gets_one_queue_if_any_is_known() -> None:
     bare = TopicConfig("orders", TopicId(7))
     assert altered(bare, 0, [GroupChange(G1)], KNOWN).groups == (TopicGroup(G1, 1),)
-    with pytest.raises(NotFound, match="there are: none"):
+    with pytest.raises(NotFound, match="the groups are none"):
         altered(bare, 0, [GroupChange(G1)], ())
 
 

@@ -201,7 +201,7 @@ class _Copy:
 
     # ---- the verdict
     def copied(self) -> Copied:
-        """Return what there is to judge, once the cluster has stopped."""
+        """Return the copied changes to judge, once the cluster has stopped."""
         stored = {
             broker: StoredOffsets(plan.data, self._topic_id)
             for broker, plan in self._cluster.brokers.items()

@@ -184,7 +184,7 @@ def _repository(image: str) -> str:
 
 
 def _no_spark(seen: JobSeen) -> str:
-    """Return why it cannot be a SparkApplication; "" = it can."""
+    """Return why the job cannot run as a SparkApplication; "" = it can."""
     if not seen.spark:
         return "the cluster has no SparkApplication resource: install Kubeflow's Spark operator"
     if not (seen.job.spec.image or seen.defaults.spark_image):

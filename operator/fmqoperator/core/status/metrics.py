@@ -91,7 +91,7 @@ def _never_opened(body: Mapping[str, Any]) -> bool:
 
 
 def _labels(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Return cluster and group, as its brokers name them."""
+    """Return the labels cluster and group, as the brokers name them."""
     meta = body["metadata"]
     return (str((body.get("spec") or {}).get("cluster") or meta["namespace"]), str(meta["name"]))
 
@@ -146,6 +146,6 @@ def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
 
 
 def _topic(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return cluster and topic, as brokers name them."""
+    """Return the labels cluster and topic, as the brokers name them."""
     meta, spec = body["metadata"], body.get("spec") or {}
     return (str(spec.get("cluster") or meta["namespace"]), str(spec.get("name") or meta["name"]))

@@ -84,7 +84,7 @@ def _start_ms(seen: Observation, noticed_ms: int, bit: Permission) -> int:
 
 
 def _own_end(seen: Observation, broker: str, bit: Permission) -> int | None:
-    """Return when the server before stopped, as it reports; None: it does not report it."""
+    """Return when the previous server stopped, by its own report; None: no report."""
     periods = facts.periods_of(seen, broker)
     if periods is None:
         return None

@@ -142,7 +142,7 @@ def test_nodes() -> None:
         "spec": {"unschedulable": True},
         "status": {"conditions": [{"type": "Ready", "status": "False"}]},
     }
-    assert node_of(body) == Node("n", schedulable=False, ready=False, zone="z")
+    assert node_of(body) == Node("n", drain_reason="is cordoned", ready=False, zone="z")
 
 
 @pytest.mark.parametrize(
@@ -159,17 +159,17 @@ def test_nodes() -> None:
         ("node.kubernetes.io/unreachable", "NoExecute", False),
     ],
 )
-def test_node_with_the_taint_of_a_drain_takes_no_pods(key: str, effect: str, drained: bool) -> None:
+def test_taint_of_a_drain_is_the_drain_reason(key: str, effect: str, drained: bool) -> None:
     """Such a drain evicts through the budgets, and may never cordon the node."""
     taints = [{"key": "gpu", "effect": "NoSchedule"}, {"key": key, "effect": effect}]
     found = node_of({"metadata": {"name": "n"}, "spec": {"taints": taints}})
-    assert found.schedulable is not drained
+    assert found.drain_reason == (f"has the taint {key}" if drained else "")
 
 
-def test_node_that_is_being_deleted_takes_no_pods() -> None:
+def test_pods_leave_a_node_that_is_being_deleted() -> None:
     """A finalizer keeps it until it is drained."""
     meta = {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert not node_of({"metadata": meta}).schedulable
+    assert node_of({"metadata": meta}).drain_reason == "is being deleted"
 
 
 def test_claims() -> None:

@@ -9,7 +9,7 @@ import pytest
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName
 from fmqcore.zk import layout
-from fmqcore.zk.chain import chain_to_json
+from fmqcore.zk.chain_json import chain_to_json
 from fmqoperator.core.ordered_sends import holds_evictions
 from fmqoperator.shell import chains
 from fmqoperator.shell.chains import ChainReader

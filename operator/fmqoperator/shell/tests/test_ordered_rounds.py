@@ -14,7 +14,8 @@ from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName
 from fmqcore.ordered.moments import stamped
 from fmqcore.zk import layout
-from fmqcore.zk.chain import Chain, Segment, Sender, chain_from_json, chain_to_json
+from fmqcore.zk.chain import Chain, Segment, Sender
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqdev.cluster import DevCluster
 from fmqdev.cluster_plan import ClusterOptions
 from fmqoperator.core.actions import SwitchSends

@@ -122,10 +122,10 @@ async def test_refused_session_is_started_again_later(
 ) -> None:
     """With a root: a foreign access list, or a connection that broke at that moment."""
     known = Ensembles()
-    monkeypatch.setattr(Session, "refuses", "it refuses our credentials")
+    monkeypatch.setattr(Session, "refuses", "it refuses the credentials of this process")
     first = known.of(A)
     await until(lambda: first.refused_s is not None)
-    assert await cause(known) == "it refuses our credentials"
+    assert await cause(known) == "it refuses the credentials of this process"
     assert questions.asked == []
     assert known.of(A) is first, "not at every round"
     monkeypatch.setattr(Session, "refuses", "")

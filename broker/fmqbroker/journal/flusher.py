@@ -7,17 +7,17 @@ synced before the first byte of the next one is written, so only the newest segm
 
 A failed write or sync is fatal and never retried: the kernel may have dropped the pages (a second
 fsync would report success). A full disk is not a failure: nothing is counted as written, appends
-are refused, and the same bytes are tried again until there is room.
+are refused, and the same bytes are tried again until there is room. A sync needs no room: what was
+written before is synced whenever that is due or forced, also while the writer is stuck.
 """
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Block, Tail, last_crc
-from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore.batch.crc import extend
 from fmqcore.errors import DeliveryUnknown
 from fmqcore.ids import Position
@@ -27,8 +27,8 @@ from fmqport.lifecycle import Lifecycle
 
 MAX_WRITE_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes of one write: bounds how long a small append waits behind a flood."""
-FULL_RETRY_S: Final = 0.5
-"""Seconds before a write to a full disk is tried again."""
+FULL_RETRY_MS: Final = 500
+"""Milliseconds before a write to a full disk is tried again."""
 
 
 class Flusher:
@@ -100,7 +100,7 @@ class Flusher:
                 await self.flush_once()
             except DiskFull as error:
                 self._store.space.note_stuck(str(error))
-                await self._clock.sleep(FULL_RETRY_S)
+                await self._until_retry()
 
     async def flush_all(self) -> None:
         """Write and sync everything, before a close or a truncation. Raises `DiskFull`."""
@@ -108,11 +108,11 @@ class Flusher:
         while self.durable_end < self._tail.end:
             await self.flush_once()
 
-    async def flush_once(self) -> None:
-        """Do one group commit. Raises `DiskFull`; ends the process on any other failure."""
+    async def flush_once(self, *, write: bool = True) -> None:
+        """Do one group commit, or only its sync. Ends the process on any failure but `DiskFull`."""
         try:
             async with self.turn:
-                await self._flush()
+                await self._flush(write=write)
         except DiskFailed as error:  # D3: never tried again
             self._lifecycle.fatal(f"the journal cannot be written: {error}")
         self.flushed.notify()
@@ -148,28 +148,20 @@ class Flusher:
         self.flushed.notify()
 
     # ---- one group
-    async def _flush(self) -> None:
-        blocks = self._tail.blocks_from(self.written_end, MAX_WRITE_BYTES)
+    async def _flush(self, *, write: bool) -> None:
+        blocks = self._tail.blocks_from(self.written_end, MAX_WRITE_BYTES) if write else []
         sync = self._must_sync()
         if blocks:
-            start, end = blocks[0].start, blocks[-1].end
-            segment = self._store.segment_of(start)
-            # D2: the segment before is whole and synced.
-            assert start != segment.base or self.durable_end == start
-            file = await self._store.writable(segment)
-            pieces = [block.data for block in blocks]
-            sync = sync or end == segment.end
-            await file.write([(start - segment.base, pieces)], sync=sync)
-            self._sum_up(blocks, segment.base)
-            self._store.space.note_unstuck()
-            self.written_end, self._written_crc = end, last_crc(blocks[-1])
-        elif sync and self.durable_end < self.written_end:
-            file = await self._store.writable(self._store.segment_of(self.durable_end))
-            await file.write([], sync=True)
-        if sync:
-            self.durable_end, self.durable_crc = self.written_end, self._written_crc
-            self._sync_due_ms = None
-        elif self._sync_due_ms is None:
+            try:
+                sync = await self._write(blocks, sync=sync)
+            except DiskFull:
+                if sync:
+                    await self._sync_written()
+                    self.flushed.notify()
+                raise
+        elif sync:
+            await self._sync_written()
+        if self.durable_end < self.written_end and self._sync_due_ms is None:
             self._plan_sync()
         # D1: nothing is reported durable that was not written (R3's local half).
         assert self.durable_end <= self.written_end <= self._tail.end
@@ -177,6 +169,34 @@ class Flusher:
         closed = bool(blocks) and blocks[-1].closes_segment
         if closed or self.written_end >= self.care_at or self._store.spare_due(self.written_end):
             self._store.needs_care.notify()
+
+    async def _write(self, blocks: Sequence[Block], *, sync: bool) -> bool:
+        """Write blocks of one segment; return whether they were synced too. Raises `DiskFull`."""
+        start, end = blocks[0].start, blocks[-1].end
+        segment = self._store.segment_of(start)
+        # D2: the segment before is whole and synced.
+        assert start != segment.base or self.durable_end == start
+        file = await self._store.writable(segment)
+        pieces = [block.data for block in blocks]
+        sync = sync or end == segment.end
+        await file.write([(start - segment.base, pieces)], sync=sync)
+        self._sum_up(blocks, segment.base)
+        self._store.space.note_unstuck()
+        self.written_end, self._written_crc = end, last_crc(blocks[-1])
+        if sync:
+            self._note_synced()
+        return sync
+
+    async def _sync_written(self) -> None:
+        """Sync what is written: all of it is in one segment (D2)."""
+        if self.durable_end < self.written_end:
+            file = await self._store.writable(self._store.segment_of(self.durable_end))
+            await file.write([], sync=True)
+        self._note_synced()
+
+    def _note_synced(self) -> None:
+        self.durable_end, self.durable_crc = self.written_end, self._written_crc
+        self._sync_due_ms = None
 
     def _must_sync(self) -> bool:
         due = self._sync_due_ms is not None and self._clock.monotonic_ms() >= self._sync_due_ms
@@ -191,14 +211,26 @@ class Flusher:
     def _has_work(self) -> bool:
         if self.written_end < self._tail.end:
             return True
+        return self._sync_wanted()
+
+    def _sync_wanted(self) -> bool:
         return self.durable_end < self.written_end and self._must_sync()
 
     async def _until_work(self) -> None:
         while not self._has_work():
-            if self._sync_due_ms is None:
-                await self._work.wait()
-                continue
-            delay_ms = max(0, self._sync_due_ms - self._clock.monotonic_ms())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_ms / 1000):
-                    await self._work.wait()
+            await self._until_woken()
+
+    async def _until_retry(self) -> None:
+        """Wait until the write is tried again, or nothing is stuck any more; sync meanwhile."""
+        again_ms = self._clock.monotonic_ms() + FULL_RETRY_MS
+        while self._store.space.no_control and self._clock.monotonic_ms() < again_ms:
+            if self._sync_wanted():
+                await self.flush_once(write=False)
+            else:
+                await self._until_woken(again_ms)
+
+    async def _until_woken(self, at_ms: int | None = None) -> None:
+        """Wait for `wake`, at most until a sync is due or until `at_ms`."""
+        times_ms = [at for at in (self._sync_due_ms, at_ms) if at is not None]
+        delay_ms = max(0, min(times_ms) - self._clock.monotonic_ms()) if times_ms else None
+        await wait_any(self._work, timeout_s=None if delay_ms is None else delay_ms / 1000)

@@ -103,10 +103,19 @@ class Flusher:
                 await self._until_retry()
 
     async def flush_all(self) -> None:
-        """Write and sync everything, before a close or a truncation. Raises `DiskFull`."""
-        self._forced = self._tail.end
+        """Write and sync everything, before a close. Raises `DiskFull`."""
         while self.durable_end < self._tail.end:
-            await self.flush_once()
+            await self.flush_below(self._tail.end)
+
+    async def flush_below(self, position: Position) -> None:
+        """Make durable what is below `position`: what stays after a truncation.
+
+        Raises `DiskFull`, but only if some of that is not yet written.
+        """
+        position = min(position, self._tail.end)
+        while self.durable_end < position:
+            self._forced = max(self._forced, position)
+            await self.flush_once(write=self.written_end < position)
 
     async def flush_once(self, *, write: bool = True) -> None:
         """Do one group commit, or only its sync. Ends the process on any failure but `DiskFull`."""

@@ -276,10 +276,11 @@ class Journal:
         """Truncate to a batch boundary, durably; state and index follow. Not below `journal_start`.
 
         Raises `NotFound` (outside the journal, or no boundary), `InvalidArgument` (below the commit
-        end, R5). No caller may append meanwhile.
+        end, R5), `DiskFull` (too little room to write what stays). No caller may append meanwhile.
         """
         async with self._reshaping:
-            await self._flusher.flush_all()
+            # Not above: what is dropped may be just what found no room.
+            await self._flusher.flush_below(position)
             async with self._flusher.turn:
                 await truncation.uninterrupted(self._or_die(self._truncate(position)))
         self.appended.notify()

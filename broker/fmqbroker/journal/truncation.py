@@ -35,8 +35,8 @@ log = structlog.get_logger()
 async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
     """Truncate to `position`, a batch boundary.
 
-    The flusher must have nothing to write, and its `turn` must be held. Raises `NotFound`,
-    `InvalidArgument`.
+    All below it must be durable; above it, some may be neither written nor have a file. The
+    flusher's `turn` must be held. Raises `NotFound`, `InvalidArgument`, `DiskFull`.
     """
     store = parts.store
     _require_below(parts, position)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from fmqbroker.journal import flusher
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.fault_disk import FaultDisk, Loss, Step, image
-from fmqbroker.tests.journal_kit import Life, data, epoch, everything, running, until
+from fmqbroker.tests.journal_kit import Life, data, epoch, everything, fill, running, until
+from fmqcore.errors import DeliveryUnknown
 from fmqcore.ids import Position
+from fmqcore.journal.segments import CHECKPOINT
 from fmqport.disk import DiskFailed, DiskFull
 
 HOUR_MS = 3_600_000
@@ -158,3 +161,103 @@ async def test_stuck_writer_goes_on_where_it_was_once_there_is_room(tmp_path: Pa
         stored = await everything(journal)
     async with running(tmp_path) as journal:
         assert await everything(journal) == stored
+
+
+@pytest.mark.parametrize("files", [False, True])
+@pytest.mark.parametrize("down_to", ["the start", "what is durable", "what is written"])
+async def test_truncation_drops_what_found_no_room(
+    tmp_path: Path, down_to: str, files: bool
+) -> None:
+    """Else a slave with a full disk dials for ever, and its master's retention frees nothing."""
+    disk = Crammed(tmp_path)
+    async with running(tmp_path, disk=disk, crash=True) as journal:
+        written = await get_stuck(journal, disk)
+        if files:  # further segments, none of which has a file
+            journal._parts.store.space.note_unstuck()
+            fill(journal, 150)
+        cut_at = {"the start": 0, "what is durable": journal.durable_end}.get(down_to, written)
+        stored = (await everything(journal))[:cut_at]
+        waiter = asyncio.ensure_future(journal.wait_durable(journal.end))
+        await journal.truncate(Position(cut_at))
+        assert journal.end == journal.written_end == journal.durable_end == cut_at
+        assert not journal.stuck
+        assert await everything(journal) == stored
+        with pytest.raises(DeliveryUnknown):
+            await waiter
+        disk.full = False
+        journal.append(epoch(2))
+        journal.append(data(b"goes on"))
+        await journal.wait_durable(journal.end)
+        whole = await everything(journal)
+    async with running(tmp_path) as journal:
+        assert await everything(journal) == whole
+        assert whole.startswith(stored)
+
+
+async def test_truncation_keeps_bytes_that_found_no_room(tmp_path: Path) -> None:
+    """They may be acknowledged, so they are not dropped; once there is room, it succeeds."""
+    disk = Crammed(tmp_path)
+    async with running(tmp_path, disk=disk, crash=True) as journal:
+        await get_stuck(journal, disk)
+        kept = journal.end
+        journal._parts.store.space.note_unstuck()
+        journal.append(data(b"to be dropped"))
+        end, stored = journal.end, (await everything(journal))[:kept]
+        with pytest.raises(DiskFull):
+            await journal.truncate(kept)
+        assert journal.end == end
+        disk.full = False
+        await journal.truncate(kept)
+        assert journal.end == journal.durable_end == kept
+    async with running(tmp_path) as journal:
+        assert await everything(journal) == stored
+
+
+@pytest.mark.usefixtures("no_retry")
+async def test_what_follows_a_truncation_is_written_at_once(tmp_path: Path) -> None:
+    """What waited for its next try is no more."""
+    disk = Crammed(tmp_path)
+    async with running(tmp_path, disk=disk, crash=True) as journal:
+        written = await get_stuck(journal, disk)
+        await journal.truncate(written)
+        disk.full = False
+        journal.append(data(b"goes on"))
+        await journal.wait_durable(journal.end)
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+async def test_truncation_with_a_stuck_writer_survives_a_crash(tmp_path: Path, loss: Loss) -> None:
+    """At each of its steps: what it keeps was written and not synced, above it a half batch is."""
+    disk = Crammed(tmp_path / "disk")
+    async with running(
+        tmp_path / "disk", disk=disk, crash=True, checkpoint_interval_ms=HOUR_MS
+    ) as journal:
+        written = await get_stuck(journal, disk)
+        stored, first = (await everything(journal))[:written], len(disk.steps)
+        await journal.truncate(written)
+        last = len(disk.steps)
+        disk.full = False
+        journal.append(data(b"new"))
+        await journal.wait_durable(journal.end)
+        whole = await everything(journal)
+    steps = [(step.kind, step.name) for step in disk.steps[first:last]]
+    synced = first + 1 + next(n for n, (kind, _) in enumerate(steps) if kind == "sync")
+    noted = first + 1 + steps.index(("replace", CHECKPOINT))
+    assert synced < noted, "what stays is durable before anything goes"
+    for count in range(first, len(disk.steps) + 1):
+        path = tmp_path / f"crash-{count}"
+        image(disk.steps[:count], loss, path)
+        async with running(path) as journal:
+            found = await everything(journal)
+            assert whole.startswith(found)
+            if count >= synced:
+                assert found.startswith(stored)
+            if count <= last:
+                assert stored.startswith(found)
+            elif count == len(disk.steps):
+                assert found == whole
+            end = journal.append(epoch(2)).end
+            await journal.wait_durable(end)
+        async with running(path) as journal:
+            assert journal.end == end
+        shutil.rmtree(path)

@@ -84,6 +84,41 @@ Stop = Blank | Sealed | Fault
 """The reason why a scan ended."""
 
 
+class Growing:
+    """Next offsets that grow over others, which are neither copied nor changed."""
+
+    __slots__ = ("_before", "_news")
+
+    def __init__(self, before: "Offsets") -> None:
+        self._before: dict[QueueKey, Offset]
+        self._news: dict[QueueKey, Offset]
+        if isinstance(before, Growing):
+            self._before, self._news = before._before, dict(before._news)
+        else:
+            self._before, self._news = before, {}
+
+    def get(self, key: QueueKey) -> Offset | None:
+        """Return a queue's next offset; None if it is not known."""
+        found = self._news.get(key)
+        return self._before.get(key) if found is None else found
+
+    def __setitem__(self, key: QueueKey, offset: Offset) -> None:
+        self._news[key] = offset
+
+    def whole(self) -> dict[QueueKey, Offset]:
+        """Return all of them; not to be changed."""
+        return {**self._before, **self._news} if self._news else self._before
+
+
+Offsets = dict[QueueKey, Offset] | Growing
+"""Each queue's next offset."""
+
+
+def whole(offsets: Offsets) -> dict[QueueKey, Offset]:
+    """Return all next offsets; not to be changed."""
+    return offsets.whole() if isinstance(offsets, Growing) else offsets
+
+
 @dataclass(slots=True)
 class Cursor:
     """The state of a scan, and what the next batch must agree with.
@@ -96,7 +131,7 @@ class Cursor:
     prev_header_crc: int | None = None  # None: whatever the next batch says
     epoch: Epoch | None = None  # None: whatever the next batch says
     segment: Segment | None = None  # None: at a base, a SNAP must come
-    next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
+    next_offsets: Offsets = field(default_factory=dict)
     complete: bool = False  # a queue not in `next_offsets` begins at 0; else anywhere
 
 
@@ -221,14 +256,16 @@ def crc_of(data: Readable, begin: int, end: int) -> int:
 def check_batches(data: Buffer, cursor: Cursor) -> list[BatchHeader]:
     """Check whole batches as received, `data[0]` at the cursor; raise `BadBatch`.
 
-    An EOF is its 96 bytes and must be the last. The cursor moves only if all are good.
+    An EOF is its 96 bytes and must be the last. The cursor moves only if all are good; it then
+    holds news over its `next_offsets` of before, which stay as they are: they may be a journal's
+    own, with many queues, and this runs for every message.
     """
     trial = Cursor(
         cursor.position,
         cursor.prev_header_crc,
         cursor.epoch,
         cursor.segment,
-        dict(cursor.next_offsets),
+        Growing(cursor.next_offsets),
         cursor.complete,
     )
     headers: list[BatchHeader] = []
@@ -339,11 +376,9 @@ def _check_snap(payload: Buffer, cursor: Cursor) -> None:
         snapped = snap_next_offsets(payload)
     except Malformed as error:
         raise BadBatch(BatchFault.CONTENT, str(error)) from error
-    if cursor.complete and snapped != cursor.next_offsets:
+    if cursor.complete and snapped != (counted := whole(cursor.next_offsets)):
         queues = sorted(
-            key
-            for key in snapped.keys() | cursor.next_offsets.keys()
-            if snapped.get(key) != cursor.next_offsets.get(key)
+            key for key in snapped.keys() | counted.keys() if snapped.get(key) != counted.get(key)
         )
         raise BadBatch(
             BatchFault.OFFSET,

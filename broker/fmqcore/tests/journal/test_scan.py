@@ -1,7 +1,7 @@
 """The scan kernel finds all damage, and names each kind."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import pytest
 
@@ -14,6 +14,7 @@ from fmqcore.batch.header import (
     BatchType,
     encode_header,
 )
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.scan import (
     Blank,
@@ -25,6 +26,7 @@ from fmqcore.journal.scan import (
     begin_next,
     check_batches,
     first_nonzero,
+    whole,
 )
 from fmqcore.journal.segments import MIN_SEGMENT, eof_batch, snap_batch
 from fmqcore.tests.journal.writer import JournalWriter, sample
@@ -358,7 +360,7 @@ def test_batches_received_one_by_one_or_all_to_the_eof() -> None:
     writer = sample()
     _, cursor = chunk(writer, len(writer.headers), len(writer.headers))
     assert cursor.position == writer.end
-    assert cursor.next_offsets == writer.state.next_offsets
+    assert whole(cursor.next_offsets) == writer.state.next_offsets
     eof = next(n for n, h in enumerate(writer.headers) if h.type == BatchType.EOF)
     sent, cursor = chunk(writer, 0, eof + 1)
     assert check_batches(sent, cursor) == writer.headers[: eof + 1]
@@ -394,13 +396,54 @@ def test_an_exactly_full_segment_needs_no_eof() -> None:
 def test_invalid_batch_leaves_the_cursor_unmoved(damage: Callable[[bytes], bytes]) -> None:
     writer = small()
     sent, cursor = chunk(writer, 2, 6)
-    before = (cursor.position, cursor.prev_header_crc, dict(cursor.next_offsets), cursor.epoch)
+    offsets = dict(whole(cursor.next_offsets))
+    before = (cursor.position, cursor.prev_header_crc, offsets, cursor.epoch)
     with pytest.raises(BadBatch, match="at position"):
         check_batches(damage(sent), cursor)
     assert before == (
         cursor.position,
         cursor.prev_header_crc,
-        cursor.next_offsets,
+        whole(cursor.next_offsets),
         cursor.epoch,
     )
     assert check_batches(sent, cursor) == writer.headers[2:]
+
+
+class Uncopied(dict[QueueKey, Offset]):
+    """A journal's own next offsets: a message may look up its queues, and no more."""
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        raise AssertionError("each message walks over all queues")
+
+    def keys(self) -> NoReturn:
+        raise AssertionError("each message walks over all queues")
+
+    def __setitem__(self, key: QueueKey, offset: Offset) -> None:
+        raise AssertionError("what was received is checked here, not applied")
+
+
+def test_received_batches_neither_copy_nor_change_the_journals_offsets() -> None:
+    """A journal may know a million queues; one message is about a few."""
+    writer = small()
+    sent, cursor = chunk(writer, 3, len(writer.headers))
+    own = Uncopied(whole(cursor.next_offsets))
+    cursor.next_offsets = own
+    some = len(sent) - writer.headers[-1].stored_len
+    check_batches(sent[:some], cursor)
+    check_batches(sent[some:], cursor)
+    assert cursor.position == writer.end
+    assert len(own) < len(writer.state.next_offsets)
+    for queue, offset in writer.state.next_offsets.items():
+        assert cursor.next_offsets.get(queue) == offset
+
+
+def test_snap_behind_data_of_the_same_message_counts_its_queues() -> None:
+    """An exactly full segment has no EOF, so what follows may come with it."""
+    writer = JournalWriter()
+    writer.data(7, 0, [b"a"])
+    writer.append(BatchType.DELIVER, bytes(MIN_SEGMENT - writer.end - HEADER_LEN))
+    writer.data(7, 0, [b"b"])
+    sent, cursor = chunk(writer, 1, len(writer.headers))
+    assert [h.type for h in writer.headers] == [8, 1, 6, 8, 1]
+    assert check_batches(sent, cursor) == writer.headers[1:]
+    assert whole(cursor.next_offsets) == writer.state.next_offsets

@@ -21,6 +21,7 @@ FLUSHER: Final = "fmqbroker/journal/flusher.py"
 FILES: Final = "fmqadapters/disk/files.py"
 CUTTING: Final = "fmqbroker/journal/truncation.py"
 _FULL: Final = "broker/fmqbroker/tests/journal/test_full_disk.py::"
+_STUCK: Final = "broker/fmqbroker/tests/journal/test_stuck_writer.py::"
 _LAST_BYTES: Final = "the last bytes of a disk must be taken, too"
 
 JOURNAL: Final[tuple[Mutant, ...]] = (
@@ -56,6 +57,17 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         ),
         focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
         seeds=(0,),
+    ),
+    mutant(
+        "a due sync waits for room",
+        "on a full disk what was written and acknowledged is never synced, though that needs none",
+        (
+            FLUSHER,
+            "                if sync:\n                    await self._sync_written()\n",
+            "                if False:\n                    await self._sync_written()\n",
+        ),
+        tests=(_STUCK + "test_close_of_a_full_disk_syncs_what_is_written",),
+        alone=_LAST_BYTES,
     ),
     mutant(
         "directory not fsynced after a roll",
@@ -120,6 +132,28 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "broker/fmqbroker/tests/journal/test_truncation.py::test_interrupted_truncation_finishes_at_next_start",
         ),
         alone="journals seldom part, and the crash must come between two steps",
+    ),
+    mutant(
+        "a cut writes first what it drops",
+        "a slave whose writer finds no room can never truncate, and dials for ever",
+        (
+            "fmqbroker/journal/journal.py",
+            "await self._flusher.flush_below(position)",
+            "await self._flusher.flush_all()",
+        ),
+        tests=(_STUCK + "test_truncation_drops_what_found_no_room",),
+        alone=_LAST_BYTES,
+    ),
+    mutant(
+        "a cut leaves unsynced what it keeps",
+        "a crash in the middle takes bytes below the cut, which were acknowledged",
+        (
+            "fmqbroker/journal/journal.py",
+            "await self._flusher.flush_below(position)",
+            "pass",
+        ),
+        tests=(_STUCK + "test_truncation_with_a_stuck_writer_survives_a_crash",),
+        alone=_LAST_BYTES,
     ),
     mutant(
         "a cut needs room that it would make",

@@ -234,6 +234,7 @@ class Sender:
     async def _serve(self, stream: Stream) -> None:
         self._heard_ms = self._clock.monotonic_ms()
         self._leaving = None
+        self._again.clear()  # each batch once: a refusal is true of one copy only (P9)
         for buffer in self._buffers():
             for batch in buffer.in_flight:
                 batch.due_ms = 0
@@ -271,6 +272,7 @@ class Sender:
         self._sent_bytes = 0
         self._messages.clear()
         self._resends.clear()
+        self._window_bytes = 0  # not open until the next session is
         if self.reason != "beginning a new session":
             self._set_down(self.reason or "the session ended")
 

@@ -8,6 +8,7 @@ import pytest
 import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqcore.errors import ErrorCode
 from fmqcore.ids import GroupName, Permission
 
 Scene = Callable[[ClusterDouble, fmqclient.Producer], Awaitable[None]]
@@ -168,5 +169,35 @@ def test_a_group_that_was_drained_is_used_again_once_it_may() -> None:
         broker.permission = Permission.FULL
         assert (await p.send("orders", b"b", group="g2")).offset == 2
         assert double.groups["g2"].values() == [b"first", b"a", b"b"]
+
+    run(scene)
+
+
+def test_a_repeat_due_without_a_stream_is_sent_once() -> None:
+    """Two copies in one session: the refusal of one would not be true of the other (P9)."""
+
+    async def scene(double: ClusterDouble, p: fmqclient.Producer) -> None:
+        broker, group = double.brokers["g2-0"], double.groups["g2"]
+        settled, asked = group.settled, asyncio.Event()
+
+        def not_now(*_: object) -> ErrorCode:
+            asked.set()
+            return ErrorCode.UNAVAILABLE
+
+        group.settled = not_now  # type: ignore[assignment]
+        break_off(double, "drop")
+        waiting = p.send_nowait("orders", b"a", key=key_of(p, "g2"))
+        await asked.wait()
+        sender = p._accumulator.senders[GroupName("g2")]
+        await until(lambda: any(b.due_ms for buffer in sender._buffers() for b in buffer.in_flight))
+        await broker.stop()
+        broker.reset_streams()
+        await asyncio.sleep(1)  # it falls due while the sender dials in vain
+        broker.requests.clear()
+        group.settled = settled  # type: ignore[method-assign]
+        await broker.start()
+        assert (await waiting).group == "g1"
+        sent = [batch.base_sequence for request in broker.requests for batch in request.batches]
+        assert sent == [1]
 
     run(scene)

@@ -246,6 +246,8 @@ class FetchService:
         self._note_token(group, session, request.commit_token)
         if request.leave and not session.leaving:
             session.leaving = True
+            if not request.commit_token:  # else the token covers the acks that came with it
+                self._answer_when_stored(session, 0)
             group.leave(session, now_ms)
             self.groups.changed(group)
         credit = request.credit_bytes or request.credit_records

@@ -112,8 +112,12 @@ async def test_retry_does_not_undo_acks_made_without_room(
             assert stored(rig, 0).floor == 2
 
 
-async def test_leave_is_answered_once_its_acks_are_stored(tmp_path: Path) -> None:
-    """The program ends then, and no client sends its acks again."""
+@pytest.mark.parametrize("token", [7, 0], ids=["token", "no token"])
+async def test_leave_is_answered_once_its_acks_are_stored(tmp_path: Path, token: int) -> None:
+    """The program ends then, and no client sends its acks again.
+
+    A client sends no token with its leave while an earlier one is not answered.
+    """
     async with running(Rig(tmp_path)) as rig:
         rig.produce(0, b"a")
         async with consuming(rig) as consumer:
@@ -123,13 +127,13 @@ async def test_leave_is_answered_once_its_acks_are_stored(tmp_path: Path) -> Non
             acks = [client_pb2.AckRange(**fields)]
             with commit_held(rig):
                 end = rig.journal.end
-                consumer.send(client_pb2.ConsumeRequest(acks=acks, commit_token=7, leave=True))
+                consumer.send(client_pb2.ConsumeRequest(acks=acks, commit_token=token, leave=True))
                 await until(lambda: rig.journal.end > end, "written, and not committed")
                 for _ in range(20):
                     await asyncio.sleep(0)
                 assert not consumer.left
             await until(lambda: consumer.left)
-            assert consumer.tokens == [7]
+            assert consumer.tokens == ([token] if token else [])
 
 
 async def test_two_seeks_before_a_store_get_distinct_versions(tmp_path: Path) -> None:

@@ -73,11 +73,14 @@ def switch(
             return after
 
     after = run(work)
-    last = after.chain.last
-    if last is None:
-        talk(f"{topic} has no segment yet: nothing was done")
-    elif off and last.group != off:
-        talk(f"the sends of {topic} go to {last.group}, not to {off}: nothing was done")
+    if not after.switched_segment:
+        last = after.chain.last
+        reason = (
+            f"{topic} has no segment yet"
+            if last is None
+            else f"the sends of {topic} go to {last.group}, not to {off}"
+        )
+        talk(f"{reason}: nothing was done")
     _show(output, [after])
 
 

@@ -134,6 +134,8 @@ class OrderedTopicStatus:
     obstacles: Mapping[str, str]  # by group: why it may not take the next segment; "" = it may
     # by segment that consumers cannot read to its end: what to do
     stuck: Mapping[int, str] = field(default_factory=dict)
+    # only from `switch`: the segment that it closed, or found closed by another; 0 = none
+    switched_segment: int = 0
 
 
 def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:

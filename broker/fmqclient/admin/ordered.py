@@ -5,6 +5,7 @@ group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from fmqclient.admin.calls import AdminCalls
@@ -119,7 +120,9 @@ class OrderedAdmin:
         """Close the open segment, so that sends go on in another group; return the chain then.
 
         `off`: only if the segment lies in that group. Nothing changes if it does not, or if the
-        segment is closing already. Raises `InvalidArgument` if no other group may take the sends.
+        segment is closing already. `switched_segment` of the result is the segment, 0 if the sends
+        go to another group than `off`, or to none. By then the next segment may be open, also in
+        the group `off`. Raises `InvalidArgument` if no other group may take the sends.
         """
         check_text("group", off)
         check_text("reason", reason)
@@ -131,7 +134,8 @@ class OrderedAdmin:
             topic=topic, chain_segment=last.number, reason=reason
         )
         await self._calls.ask_any(ORDERED_SWITCH, request)
-        return (await self._named(topic))[0]
+        (after,) = await self._named(topic)
+        return replace(after, switched_segment=last.number)
 
     async def release(
         self, topic: str, segment: int, *, accept_loss: bool = False

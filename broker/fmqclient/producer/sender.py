@@ -234,7 +234,7 @@ class Sender:
     async def _serve(self, stream: Stream) -> None:
         self._heard_ms = self._clock.monotonic_ms()
         self._leaving = None
-        self._again.clear()  # each batch once: a refusal is true of one copy only (P9)
+        self._resends.clear()  # each batch once: a refusal is true of one copy only (P9)
         for buffer in self._buffers():
             for batch in buffer.in_flight:
                 batch.due_ms = 0

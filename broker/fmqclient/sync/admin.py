@@ -170,7 +170,9 @@ class OrderedAdmin:
         """Close the open segment, so that sends go on in another group; return the chain then.
 
         `off`: only if the segment lies in that group. Nothing changes if it does not, or if the
-        segment is closing already. Raises `InvalidArgument` if no other group may take the sends.
+        segment is closing already. `switched_segment` of the result is the segment, 0 if the sends
+        go to another group than `off`, or to none. By then the next segment may be open, also in
+        the group `off`. Raises `InvalidArgument` if no other group may take the sends.
         """
         return self._loop.run(self._ordered.switch(topic, off=off, reason=reason))
 

@@ -231,7 +231,7 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
 
 
 @asynccontextmanager
-async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
+async def registry(zookeeper: str | None, cluster: str) -> AsyncIterator[Registry]:
     """Open a session for one command."""
     if not zookeeper:
         raise InvalidArgument(

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from fmqadapters.process.signals import ending_signals
+from fmqcli.given_names import text_parser
 from fmqcli.stdio.reader_watch import ReaderWatch
 from fmqclient.address import DEFAULT_PORT, DEFAULT_URL
 from fmqclient.settings import Start
@@ -67,6 +68,7 @@ Brokers = Annotated[
         "-b",
         envvar="FMQ_BROKERS",
         metavar="URL",
+        parser=text_parser("address of the brokers"),
         help="fmq://host:port[,host:port...]",
     ),
 ]

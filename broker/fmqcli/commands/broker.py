@@ -4,6 +4,7 @@ The one place where the client's command line starts a broker.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from fmqcli.cluster_file import differences, permission_of
 from fmqcli.cluster_registry import registry
 from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqcli.common import talk
+from fmqcli.given_names import name_parser, text_parser
 from fmqcli.stdio.input_paths import file_to_read, read_table
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import BrokerId
@@ -41,20 +43,50 @@ def _app() -> None:
 
 @app.command()
 def run(
-    cluster: Annotated[str, typer.Option(help="the cluster's name")] = "",
-    group: Annotated[str, typer.Option(help="the broker group's name")] = "",
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", parser=name_parser("cluster"), help="the cluster's name"),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", parser=name_parser("group"), help="the broker group's name"),
+    ] = None,
     broker: Annotated[
-        str, typer.Option("--id", "--broker", help="this broker's name in its group")
-    ] = "",
+        str | None,
+        typer.Option(
+            "--id",
+            "--broker",
+            metavar="NAME",
+            parser=name_parser("broker"),
+            help="this broker's name in its group",
+        ),
+    ] = None,
     data_dir: Annotated[
-        str, typer.Option("--data", "--data-dir", help="the data directory, with the journal")
-    ] = "",
+        str | None,
+        typer.Option(
+            "--data",
+            "--data-dir",
+            metavar="DIR",
+            parser=text_parser("directory of the journal"),
+            help="the data directory, with the journal",
+        ),
+    ] = None,
     zookeeper: Annotated[
-        str, typer.Option(help="host:port, or several separated by commas; /root after the last")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="HOSTS",
+            parser=text_parser("address of ZooKeeper"),
+            help="host:port, or several separated by commas; /root after the last",
+        ),
+    ] = None,
     listen: Annotated[
-        str, typer.Option(help="host:port; left out: the address in the group's configuration")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            parser=text_parser("address to listen on"),
+            help="host:port; left out: the address in the group's configuration",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -91,12 +123,12 @@ def run(
         "zookeeper": zookeeper,
         "listen": listen,
     }
-    given |= {name: value for name, value in named.items() if value}
+    given |= {name: value for name, value in named.items() if value is not None}
     _take_environment(given, named)
     raise typer.Exit(run_broker(_settings(given)))
 
 
-def _take_environment(given: dict[str, Any], named: dict[str, str]) -> None:
+def _take_environment(given: dict[str, Any], named: Mapping[str, str | None]) -> None:
     """FMQ_CLUSTER and FMQ_ZOOKEEPER, for what nothing else says. Raises `InvalidArgument`.
 
     A file that says another cluster than the environment is no broker to start: one of both is a
@@ -125,12 +157,12 @@ def settings() -> None:
 
 @app.command()
 def permit(
-    broker: Annotated[str, typer.Argument(help="the broker's id")],
+    broker: Annotated[str, typer.Argument(parser=name_parser("broker"), help="the broker's id")],
     permission: Annotated[
         str, typer.Argument(help="the most that it may serve: FULL, READ, WRITE or NONE")
     ],
-    zookeeper: ZooKeeper = "",
-    cluster: Cluster = "",
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
 ) -> None:
     """Change what a broker may serve at most: FULL, WRITE, READ or NONE."""
     wanted, name = permission_of(permission, "the permission"), cluster_name(cluster)

@@ -16,6 +16,7 @@ import typer
 from fmqcli.cluster_file import ClusterSpec, as_data, differences, is_current, version_of
 from fmqcli.cluster_registry import Registry, changed, registry
 from fmqcli.common import Output, OutputOption, confirm, run, show, talk
+from fmqcli.given_names import name_parser, text_parser
 from fmqcli.group_removal import GroupRemoval
 from fmqcli.stdio.input_paths import file_to_read, name_of
 from fmqcore.errors import InvalidArgument
@@ -30,18 +31,28 @@ app = typer.Typer(
 )
 
 ZooKeeper = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--zookeeper",
         "-z",
         envvar="FMQ_ZOOKEEPER",
         metavar="HOSTS",
+        parser=text_parser("address of ZooKeeper"),
         help="host:port, or several separated by commas; /root after the last",
     ),
 ]
 Cluster = Annotated[
-    str, typer.Option("--cluster", "-c", envvar="FMQ_CLUSTER", help="the cluster's name")
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        envvar="FMQ_CLUSTER",
+        metavar="NAME",
+        parser=name_parser("cluster"),
+        help="the cluster's name",
+    ),
 ]
+Group = Annotated[str, typer.Argument(parser=name_parser("group"), help="the broker group")]
 
 
 @app.command()
@@ -59,8 +70,8 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only print what would change")
     ] = False,
-    zookeeper: ZooKeeper = "",
-    cluster: Cluster = "",
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
 ) -> None:
     """Bring the groups in ZooKeeper to what a file describes. Groups that it does not name stay.
 
@@ -88,7 +99,7 @@ def apply(
 
 @app.command("show")
 def show_cluster(
-    output: OutputOption = Output.TABLE, zookeeper: ZooKeeper = "", cluster: Cluster = ""
+    output: OutputOption = Output.TABLE, zookeeper: ZooKeeper = None, cluster: Cluster = None
 ) -> None:
     """Show the groups as they are configured (`fmq status`: how they are)."""
     name = cluster_name(cluster)
@@ -120,15 +131,15 @@ def show_cluster(
 
 @app.command("begin-again")
 def begin_again(
-    group: Annotated[str, typer.Argument(help="the group")],
+    group: Group,
     epoch: Annotated[
         int,
         typer.Option(
             "--epoch", min=0, help="the group's current epoch, as a confirmation; 0: only print it"
         ),
     ] = 0,
-    zookeeper: ZooKeeper = "",
-    cluster: Cluster = "",
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
 ) -> None:
     """Let a group go on without journals that are lost, or above a state that is too old.
 
@@ -137,7 +148,6 @@ def begin_again(
     that a slave keeps for a master that is away.
     """
     name = cluster_name(cluster)
-    require_name("group", group)
 
     async def work() -> None:
         async with registry(zookeeper, name) as groups:
@@ -155,8 +165,8 @@ def begin_again(
 
 @app.command("remove-group")
 def remove_group(
-    group: Annotated[str, typer.Argument(help="the broker group")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
+    group: Group,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     lost: Annotated[
         bool,
         typer.Option(
@@ -166,8 +176,8 @@ def remove_group(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, help="maximum seconds for each step")
     ] = 60.0,
-    zookeeper: ZooKeeper = "",
-    cluster: Cluster = "",
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
 ) -> None:
     """Remove a broker group once everything in it is consumed.
 
@@ -177,7 +187,6 @@ def remove_group(
     interrupted at any point: run again, it goes on. Data directories stay as they are.
     """
     name, group_name = cluster_name(cluster), GroupName(group)
-    require_name("group", group)
 
     async def drain() -> bool:
         async with registry(zookeeper, name) as groups:
@@ -270,7 +279,7 @@ def _policy(policy: AckPolicy) -> str:
     return f"{policy.flush.value}, {policy.counts.value} on {policy.how_many.value}{strict}"
 
 
-def cluster_name(text: str) -> str:
+def cluster_name(text: str | None) -> str:
     """As given. Raises `InvalidArgument`."""
     if not text:
         raise InvalidArgument("the cluster's name is missing: give --cluster NAME, or FMQ_CLUSTER")

@@ -24,6 +24,7 @@ from fmqcli.common import (
     run,
     talk,
 )
+from fmqcli.given_names import name_parser
 from fmqcli.output.formats import DEFAULT, as_json, formatter
 from fmqcli.read_end import Place, ReadEnd, messages_vanished, not_reached, only_withheld_left
 from fmqcli.read_waits import ReadWaits, Standstill
@@ -31,7 +32,6 @@ from fmqcli.stdio.writer import Writer
 from fmqclient.admin.infos import QueueOffsets
 from fmqclient.admin.lag import to_read
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
-from fmqcore.names import require_name
 
 _FETCH = 1000
 _FETCH_WAIT_S = 0.2
@@ -62,10 +62,16 @@ _ExitAtEnd = Annotated[
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="the topic")],
+    topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="the consumer group; left out: a temporary one"),
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            parser=name_parser("consumer group"),
+            help="the consumer group; left out: a temporary one",
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -104,7 +110,6 @@ def consume(
     """
     _check_options(group, format, output, ack=ack)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
-    require_name("consumer group", name)
     to_bytes = as_json if output is Output.JSON else formatter(format)
     printer = _Printer(to_bytes, count, timeout, exit_at_end, ack, named=group is not None)
     begin = moment(start)

@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from fmqcli.common import Output, OutputOption, counted, run, show, talk
+from fmqcli.given_names import name_parser, text_parser
 from fmqcli.stdio.input_paths import folder
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Permission
@@ -61,8 +62,13 @@ def up(
         HowMany | None, typer.Option(help="how many slaves must have a batch before its ack")
     ] = None,
     zookeeper: Annotated[
-        str, typer.Option(help="use this ensemble (host:port,...) instead of starting a server")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="HOSTS",
+            parser=text_parser("address of ZooKeeper"),
+            help="use this ensemble (host:port,...) instead of starting a server",
+        ),
+    ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a broker setting")
     ] = None,
@@ -85,7 +91,7 @@ def up(
         first_port=port,
         policy=AckPolicy(flush, counts=counts, how_many=needed),
         settings=dict(_pair(change) for change in changes or []),
-        zookeeper=zookeeper,
+        zookeeper=zookeeper or "",
     )
     _run(lambda: _up(where, options))
 
@@ -106,7 +112,10 @@ def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> Non
 
 
 _NO_ZOOKEEPER: Final = "its ZooKeeper is not running: fmq dev down, then fmq dev up"
-Broker = Annotated[str, typer.Argument(help="the broker's id, as in `fmq dev status`")]
+Broker = Annotated[
+    str,
+    typer.Argument(parser=name_parser("broker"), help="the broker's id, as in `fmq dev status`"),
+]
 
 
 @app.command()

@@ -14,9 +14,9 @@ import typer
 from fmqcli.cluster_registry import Registry, registry
 from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqcli.common import talk
+from fmqcli.given_names import name_parser
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId, GroupName
-from fmqcore.names import require_name
 from fmqcore.zk.group_state import GroupState, Mode
 
 app = typer.Typer(help="Make another broker the group's master.")
@@ -26,22 +26,33 @@ _POLL_S = 0.05
 
 @app.command()
 def failover(
-    group: Annotated[str, typer.Argument(help="the group")],
-    to: Annotated[str, typer.Option("--to", help="the broker to make master")],
-    lost: Annotated[
+    group: Annotated[str, typer.Argument(parser=name_parser("group"), help="the group")],
+    to: Annotated[
         str,
         typer.Option(
-            "--lost", help="this master is lost for good: give up what it alone acknowledged"
+            "--to",
+            metavar="BROKER",
+            parser=name_parser("broker"),
+            help="the broker to make master",
         ),
-    ] = "",
+    ],
+    lost: Annotated[
+        str | None,
+        typer.Option(
+            "--lost",
+            metavar="BROKER",
+            parser=name_parser("broker"),
+            help="this master is lost for good: give up what it alone acknowledged",
+        ),
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(
             "--timeout", min=0, help="seconds to watch the switchover; 0: only request it"
         ),
     ] = 60.0,
-    zookeeper: ZooKeeper = "",
-    cluster: Cluster = "",
+    zookeeper: ZooKeeper = None,
+    cluster: Cluster = None,
 ) -> None:
     """Make another broker the group's master.
 
@@ -50,11 +61,10 @@ def failover(
     the slave that serves the reads (`fmq status`): it becomes master after hearing every member.
     """
     name = cluster_name(cluster)
-    require_name("group", group)
 
     async def work() -> None:
         async with registry(zookeeper, name) as groups:
-            await _move(groups, GroupName(group), BrokerId(to), BrokerId(lost), timeout)
+            await _move(groups, GroupName(group), BrokerId(to), BrokerId(lost or ""), timeout)
 
     quietly(work)
 

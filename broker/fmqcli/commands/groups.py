@@ -19,14 +19,16 @@ from fmqcli.common import (
     show,
     talk,
 )
+from fmqcli.given_names import name_parser
 from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.names import require_name
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="the consumer group")]
+Name = Annotated[
+    str, typer.Argument(parser=name_parser("consumer group"), help="the consumer group")
+]
 
 
 @app.command("list")
@@ -64,7 +66,7 @@ def lag(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROK
 @app.command()
 def seek(
     name: Name,
-    topic: Annotated[str, typer.Argument(help="the topic")],
+    topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
     to: Annotated[str | None, typer.Option(help="earliest, latest, or a time")] = None,
     offset: Annotated[
         int | None,
@@ -88,7 +90,6 @@ def seek(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Move a consumer group to a moment or an offset; its members go on from there."""
-    require_name("consumer group", name)
     if (to is None) == (offset is None):
         raise InvalidArgument("give either --to or --offset")
     start = None if to is None else moment(to)
@@ -112,29 +113,37 @@ def seek(
 @app.command()
 def delete(
     name: Name,
-    topic: Annotated[str, typer.Option(help="only its progress on this topic")] = "",
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC", parser=name_parser("topic"), help="only its progress on this topic"
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     brokers: Brokers = BROKERS,
 ) -> None:
     """Forget a consumer group's progress."""
-    require_name("consumer group", name)
 
     async def require_existing() -> None:
         async with client(brokers) as connected:
-            if not await connected.admin().offsets(name, topic):
-                where = f" on topic {topic}" if topic else ""
-                raise NotFound(f"there is no consumer group {name!r}{where}")
+            if not await connected.admin().offsets(name, topic or ""):
+                raise NotFound(f"there is no consumer group {name!r}{_on(topic)}")
 
     if not yes:
         run(require_existing)
-        confirm(f"Forget the progress of consumer group {name}?")
+        confirm(f"Forget the progress of consumer group {name}{_on(topic)}?")
 
     async def work() -> int:
         async with client(brokers) as connected:
-            deleted: int = await connected.admin().delete_group(name, topic)
+            deleted: int = await connected.admin().delete_group(name, topic or "")
             return deleted
 
-    talk(f"forgot {name} in {counted(run(work), 'queue')}")
+    talk(f"forgot {name}{_on(topic)} in {counted(run(work), 'queue')}")
+
+
+def _on(topic: str | None) -> str:
+    """Return the words that limit a sentence to a topic."""
+    return "" if topic is None else f" on topic {topic}"
 
 
 def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from fmqcli import common
 from fmqcli.common import USAGE, NotWritten, Output, OutputOption, talk
+from fmqcli.given_names import name_parser
 from fmqcli.journal_dump import Dump, Filter
 from fmqcli.output import journal as show
 from fmqcli.stdio.input_paths import folder
@@ -72,7 +73,12 @@ def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
 @app.command()
 def dump(
     directory: Directory,
-    topic: Annotated[str, typer.Option(help="only this topic: name or number")] = "",
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC", parser=name_parser("topic"), help="only this topic: name or number"
+        ),
+    ] = None,
     queue: Annotated[int | None, typer.Option(help="only this queue", min=0)] = None,
     start: Annotated[int, typer.Option("--from", help="position of the first batch", min=0)] = 0,
     limit: Annotated[int, typer.Option(help="maximum number of batches; 0 = all", min=0)] = 0,
@@ -82,7 +88,7 @@ def dump(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print one line a batch; with -o json one JSON object a line."""
-    wanted = Filter(topic, queue, Position(start), limit)
+    wanted = Filter(topic or "", queue, Position(start), limit)
     with _opened(directory) as opened:
         dumping = Dump(opened, wanted, values=values)
         lines: list[str] = []

@@ -18,6 +18,7 @@ from fmqcli.common import (
     talk,
     write,
 )
+from fmqcli.given_names import name_parser
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.errors import InvalidArgument
 from fmqcore.ordered.waits import read_waits
@@ -28,12 +29,15 @@ app = typer.Typer(
     help="Ordered topics: the chain of segments, switch, release.", no_args_is_help=True
 )
 
-Topic = Annotated[str, typer.Argument(help="the ordered topic")]
+Topic = Annotated[str, typer.Argument(parser=name_parser("topic"), help="the ordered topic")]
 
 
 @app.command()
 def status(
-    topic: Annotated[str, typer.Argument(help="the ordered topic; left out: all")] = "",
+    topic: Annotated[
+        str | None,
+        typer.Argument(parser=name_parser("topic"), help="the ordered topic; left out: all"),
+    ] = None,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -41,7 +45,7 @@ def status(
 
     async def work() -> list[OrderedTopicStatus]:
         async with client(brokers) as connected:
-            found: list[OrderedTopicStatus] = await connected.admin().ordered.status(topic)
+            found: list[OrderedTopicStatus] = await connected.admin().ordered.status(topic or "")
             return found
 
     found = run(work)
@@ -54,9 +58,14 @@ def status(
 def switch(
     topic: Topic,
     off: Annotated[
-        str,
-        typer.Option("--off", metavar="GROUP", help="switch only if sends go to this group now"),
-    ] = "",
+        str | None,
+        typer.Option(
+            "--off",
+            metavar="GROUP",
+            parser=name_parser("group"),
+            help="switch only if sends go to this group now",
+        ),
+    ] = None,
     reason: Annotated[
         str, typer.Option("--reason", help="why, as `fmq ordered status` shows it")
     ] = "",
@@ -68,7 +77,7 @@ def switch(
     async def work() -> OrderedTopicStatus:
         async with client(brokers) as connected:
             after: OrderedTopicStatus = await connected.admin().ordered.switch(
-                topic, off=off, reason=reason
+                topic, off=off or "", reason=reason
             )
             return after
 

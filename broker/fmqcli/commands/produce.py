@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run
+from fmqcli.given_names import name_parser
 from fmqcli.send_job import SendJob
 from fmqcli.send_waits import active_sender
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
@@ -41,7 +42,11 @@ _Header = Annotated[
 ]
 _Name = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="with --ordered: the sender's name, as the status shows it"),
+    typer.Option(
+        metavar="NAME",
+        parser=name_parser("sender"),
+        help="with --ordered: the sender's name, as the status shows it",
+    ),
 ]
 _AcceptUnknownEnd = Annotated[
     bool,
@@ -53,7 +58,7 @@ _AcceptUnknownEnd = Annotated[
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="the topic")],
+    topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
     file: Annotated[
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
@@ -69,7 +74,12 @@ def produce(
         typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
     ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
-    group: Annotated[str | None, typer.Option(help="send to this broker group only")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", parser=name_parser("group"), help="send to this broker group only"
+        ),
+    ] = None,
     queue: Annotated[int | None, typer.Option(min=0, help="send to this queue only")] = None,
     linger_ms: Annotated[
         float,

@@ -26,6 +26,7 @@ from fmqcli.common import (
     run,
     talk,
 )
+from fmqcli.given_names import name_parser
 from fmqcli.replay_ordered import OrderedPlan, OrderedSends
 from fmqcli.replay_producer import GroupSenders, Plan, level_of
 from fmqcli.stdio.input_paths import folder
@@ -37,7 +38,6 @@ from fmqcore.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from fmqcore.names import require_name
 from fmqcore.zk.topic import TopicConfig
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Archived, Place, Replay, progress_name
@@ -49,18 +49,34 @@ def replay(
     archive: Annotated[
         Path, typer.Argument(metavar="FOLDER", parser=folder, help="the archive's folder")
     ],
-    topic: Annotated[str, typer.Option(help="the archived topic")],
+    topic: Annotated[
+        str,
+        typer.Option(metavar="NAME", parser=name_parser("topic"), help="the archived topic"),
+    ],
     to: Annotated[
-        str, typer.Option(help="the topic to send to; left out: the one of the same name")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            parser=name_parser("topic"),
+            help="the topic to send to; left out: the one of the same name",
+        ),
+    ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="replay the journal of this group, if the archive holds several"),
+        typer.Option(
+            metavar="NAME",
+            parser=name_parser("group"),
+            help="replay the journal of this group, if the archive holds several",
+        ),
     ] = None,
     name: Annotated[
-        str,
-        typer.Option(help="name of the progress to continue; left out: one for each target topic"),
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            parser=name_parser("replay"),
+            help="name of the progress to continue; left out: one for each target topic",
+        ),
+    ] = None,
     same_queue: Annotated[
         bool,
         typer.Option("--same-queue", help="to the queue that each message came from, not by key"),
@@ -82,11 +98,6 @@ def replay(
     """
     target = to or topic
     try:
-        for what, given in (("replay (--name)", name), ("group", group)):
-            if given:
-                require_name(what, given)
-        for given in (topic, target):
-            require_name("topic", given)
         level_of(acks)
         _arrow()
         label = name or progress_name(archive, topic, group, target)

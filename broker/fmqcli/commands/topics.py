@@ -6,6 +6,7 @@ import typer
 
 from fmqcli.commands.ordered import chain_groups
 from fmqcli.common import BROKERS, Brokers, Output, OutputOption, client, confirm, run, show, talk
+from fmqcli.given_names import name_parser
 from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import QueueOffsets, TopicInfo
 from fmqcore.errors import InvalidArgument
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="the topic")]
+Name = Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")]
 ChainGroups = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--groups",
         metavar="GROUP[:WEIGHT],...",
@@ -48,7 +49,7 @@ def create(
         bool,
         typer.Option("--ordered", help="one strict order over --groups, per queue"),
     ] = False,
-    groups: ChainGroups = "",
+    groups: ChainGroups = None,
     allow_single: Annotated[
         bool,
         typer.Option(
@@ -61,7 +62,7 @@ def create(
 ) -> None:
     """Create a topic."""
     _check_ordered(ordered=ordered, group=group, groups=groups, allow_single=allow_single)
-    weights = chain_groups(groups) if groups else _groups(group or []) or None
+    weights = chain_groups(groups) if groups is not None else _groups(group or []) or None
 
     async def work() -> TopicInfo:
         async with client(brokers) as connected:
@@ -135,7 +136,7 @@ def alter(
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help="add the topic to every group that lacks it")
     ] = False,
-    groups: ChainGroups = "",
+    groups: ChainGroups = None,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -145,7 +146,7 @@ def alter(
     is, and between two queues there is no order. (How long messages are kept is not a topic's but
     the brokers' matter: their settings retention_ms and retention_bytes.)
     """
-    if groups:
+    if groups is not None:
         if queues or group or all_groups:
             raise InvalidArgument(
                 f"--groups names all groups of ordered topic {name}, and no other property can "
@@ -200,18 +201,18 @@ async def _set_groups(brokers: str, name: str, groups: dict[str, int]) -> TopicI
 
 
 def _check_ordered(
-    *, ordered: bool, group: list[str] | None, groups: str, allow_single: bool
+    *, ordered: bool, group: list[str] | None, groups: str | None, allow_single: bool
 ) -> None:
     """Refuse options that do not go together, before a broker is asked."""
     if ordered and group:
         raise InvalidArgument("--ordered: name all groups of the chain at once: --groups g1,g2")
-    if ordered and not groups:
+    if ordered and groups is None:
         raise InvalidArgument(
             "--ordered needs two groups or more, so that sends go on in another one when a broker "
             "is lost: --groups g1,g2"
         )
-    if not ordered and (groups or allow_single):
-        option = "--groups" if groups else "--allow-single"
+    if not ordered and (groups is not None or allow_single):
+        option = "--groups" if groups is not None else "--allow-single"
         raise InvalidArgument(
             f"{option} is for ordered topics: add --ordered, or name each group by --group"
         )

@@ -111,7 +111,7 @@ def test_time_arguments_are_parsed() -> None:
     [
         (["nope"], common.USAGE, "No such command 'nope'"),
         (["produce"], common.USAGE, "Missing argument"),
-        (["topic", "create", "a/b", "-b", "http://x"], common.USAGE, "begins with fmq://"),
+        (["topic", "create", "a", "-b", "http://x"], common.USAGE, "begins with fmq://"),
         (["topic", "create", "t", "-g", "g1:x"], common.USAGE, "GROUP:WEIGHT"),
         (["topic", "create", "t", "--ordered"], common.USAGE, "needs two groups or more"),
         (["topic", "create", "t", "--ordered", "-g", "g1"], common.USAGE, "at once: --groups"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fmqcore.errors import InvalidArgument
+from fmqcore.names import is_name, no_name
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.cli.errors import (
@@ -91,6 +92,20 @@ def _file(text: str) -> Path:
     return Path("/dev/stdin" if text == "-" else text)
 
 
+def _topic(text: str) -> str:
+    """Parse a topic's name; an empty one (an unset variable) is no topic."""
+    if not is_name(text):
+        raise typer.BadParameter(no_name("topic", text))
+    return text
+
+
+def _brokers(text: str) -> str:
+    """Parse the address of live brokers."""
+    if not text:
+        raise typer.BadParameter("the address of the brokers is empty: fmq://host:port,...")
+    return text
+
+
 _DIRECTORIES: Final = typer.Argument(
     metavar="DIR...",
     parser=_folder,
@@ -139,11 +154,13 @@ def check(
         ),
     ] = None,
     ordered: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="TOPIC", help="check this ordered topic: each DIR is GROUP=DIR, of all groups"
+            metavar="TOPIC",
+            parser=_topic,
+            help="check this ordered topic: each DIR is GROUP=DIR, of all groups",
         ),
-    ] = "",
+    ] = None,
     chain: Annotated[
         Path | None,
         typer.Option(
@@ -155,9 +172,9 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a journal: batches, indexes, offsets, checkpoint; several directories: replicas."""
-    if ordered or chain is not None:
+    if ordered is not None or chain is not None:
         with errors_reported():
-            what = ordered_options(ordered, chain, directories, level, out, _bytes(rate))
+            what = ordered_options(ordered or "", chain, directories, level, out, _bytes(rate))
             with open_engine(engine.value, workers, master) as running:
                 text, code = run_ordered(what, running, as_json=output is Output.JSON)
             leave(text)
@@ -253,11 +270,16 @@ def archive(
     ],
     directories: Annotated[list[Path] | None, _DIRECTORIES] = None,
     connect: Annotated[
-        str,
-        typer.Option(help="read from live brokers, fmq://host:port,..., instead of directories"),
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="URL",
+            parser=_brokers,
+            help="read from live brokers, fmq://host:port,..., instead of directories",
+        ),
+    ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option(help="only this topic; may be repeated")
+        list[str] | None,
+        typer.Option(metavar="TOPIC", parser=_topic, help="only this topic; may be repeated"),
     ] = None,
     group: Annotated[
         str | None,
@@ -279,7 +301,9 @@ def archive(
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
     if chain is not None:
         with errors_reported():
-            request = archive_request(chain, directories, topic, connect, group, ignore_missing)
+            request = archive_request(
+                chain, directories, topic, connect or "", group, ignore_missing
+            )
             with open_engine(engine.value, workers, master) as running:
                 text, code = run_ordered_archive(
                     request, out, running, _bytes(rate), as_json=output is Output.JSON
@@ -295,7 +319,7 @@ def archive(
 
         topics = tuple(topic) if topic else None
         no_data_directory(out, directories or [])
-        members = _members(directories or [], connect, group, topics)
+        members = _members(directories or [], connect or "", group, topics)
         options = ArchiveOptions(
             members.sources,
             out,

@@ -207,7 +207,7 @@ class Changed(InvalidArgument):
 def changed(group: GroupName) -> Changed:
     """Return the error for a writer that was too late."""
     return Changed(
-        f"group {group} was changed by another command meanwhile; nothing was written: compare "
+        f"group {group} was changed by another command meanwhile and is not written: compare "
         "your file with fmq cluster show -o json, update it, and apply it again"
     )
 

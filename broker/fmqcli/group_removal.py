@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from fmqcli.cluster_registry import Registry, changed
+from fmqcli.cluster_registry import Changed, Registry
 from fmqcli.common import client, counted, talk
 from fmqclient.address import SCHEME
 from fmqclient.admin.infos import QueueOffsets
@@ -253,10 +253,16 @@ class GroupRemoval:
         return await self._put(replace(config.value, removal=Removal.EMPTY), config.version)
 
     async def _put(self, config: GroupConfig, version: int) -> Versioned[GroupConfig]:
-        await self._groups.write(config, version)
-        stored = await self._groups.group(self._name)
+        try:
+            await self._groups.write(config, version)
+            stored = await self._groups.group(self._name)
+        except Changed:
+            stored = None
         if stored is None or stored.value != config:
-            raise changed(self._name)
+            raise Unavailable(
+                f"group {self._name} was changed by another command meanwhile: run this again, it "
+                "goes on"
+            )
         return stored
 
     async def _await_read_to_the_end(self) -> None:

@@ -5,7 +5,7 @@ before there is one. Data on standard output, talk on standard error.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,12 +19,14 @@ from fmqcli.common import Output, OutputOption, confirm, run, show, talk
 from fmqcli.given_names import name_parser, text_parser
 from fmqcli.group_removal import GroupRemoval
 from fmqcli.stdio.input_paths import file_to_read, name_of
-from fmqcore.errors import InvalidArgument
+from fmqcore.errors import FmqError, InvalidArgument
 from fmqcore.ids import GroupName
 from fmqcore.names import require_name
 from fmqcore.policy import AckPolicy
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig, Removal
+
+Before = Versioned[GroupConfig] | None
 
 app = typer.Typer(
     no_args_is_help=True, help="The configuration of the broker groups, in ZooKeeper."
@@ -218,21 +220,41 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
         if now and not known:
             raise changed(group)
     _check_apart(spec, now)
+    plan = []
     for desired in spec.groups:
         config, before = desired, now.get(desired.group)
         if before is not None and desired.group in in_service:
             config = _with_facts(spec, before.value, desired)
-        changes = ["new"] if before is None else differences(before.value, config)
         await groups.check(config)
-        if changes and not dry_run:
-            await groups.write(config, -1 if before is None else before.version)
-        for change in changes or ["no change"]:
-            talk(f"group {config.group}: {change}")
+        plan.append((config, before))
+    await _write(groups, plan, dry_run=dry_run)
     for other in now.keys() - {config.group for config in spec.groups}:
         talk(
             f"group {other} is not in the file and stays as it is; to remove it: "
             f"fmq cluster remove-group {other}"
         )
+
+
+async def _write(
+    groups: Registry, plan: Sequence[tuple[GroupConfig, Before]], *, dry_run: bool
+) -> None:
+    """Write what differs, group by group, and print it; an error names what is written by then."""
+    written: list[GroupName] = []
+    for config, before in plan:
+        changes = ["new"] if before is None else differences(before.value, config)
+        try:
+            if changes and not dry_run:
+                await groups.write(config, -1 if before is None else before.version)
+                written.append(config.group)
+        except (FmqError, OSError):
+            if written:
+                talk(
+                    f"stopped at group {config.group}: written are {', '.join(written)}; apply "
+                    "again for the rest"
+                )
+            raise
+        for change in changes or ["no change"]:
+            talk(f"group {config.group}: {change}")
 
 
 def _with_facts(spec: ClusterSpec, now: GroupConfig, desired: GroupConfig) -> GroupConfig:

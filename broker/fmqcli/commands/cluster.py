@@ -168,7 +168,7 @@ def begin_again(
 @app.command("remove-group")
 def remove_group(
     group: Group,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     lost: Annotated[
         bool,
         typer.Option(

@@ -4,7 +4,8 @@ Any broker answers for topics. A consumer group's offsets are kept by the broker
 reads of each broker group, so those calls go to one broker per group and the replies are merged.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from fmqclient.admin.calls import AdminCalls
@@ -269,7 +270,8 @@ class Admin:
         rows: list[QueueOffsets] = []
         for name, numbers in wanted:
             request.queues[:] = numbers
-            rows += map(offsets_of, (await self._seek(name, request)).queues)
+            with _naming_done({row.broker_group for row in rows}, "moved"):
+                rows += map(offsets_of, (await self._seek(name, request)).queues)
         return rows
 
     async def _seek_chain(
@@ -322,16 +324,20 @@ class Admin:
         require_name("consumer group", group)
         check_text("topic", topic)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
-        deleted = 0
+        deleted: dict[str, int] = {}
         for name in await self._groups_of(topic):
-            rows = len((await self._rows(name, topic, group))[0])
-            try:
-                deleted += (await self._calls.ask_reader(name, DELETE_GROUP, request)).deleted
-            except NotFound as refused:
-                deleted += rows if _tried_before(refused) else 0
+            with _naming_done(deleted, "deleted"):
+                rows = len((await self._rows(name, topic, group))[0])
+                try:
+                    reply = await self._calls.ask_reader(name, DELETE_GROUP, request)
+                    count = reply.deleted
+                except NotFound as refused:
+                    count = rows if _tried_before(refused) else 0
+            if count:
+                deleted[name] = count
         if not deleted:
             raise NotFound(f"there is no consumer group {group!r}")
-        return deleted
+        return sum(deleted.values())
 
     # ---- the cluster
 
@@ -382,6 +388,18 @@ class Admin:
             for name in names
             if (wanted := sorted({q for g, q in places if g == name}))
         ]
+
+
+@contextmanager
+def _naming_done(groups: Collection[str], done: str) -> Iterator[None]:
+    """Add to an `Unavailable` the broker groups in which a consumer group is `done` by then."""
+    try:
+        yield
+    except Unavailable as error:
+        if not groups:
+            raise
+        names = ", ".join(sorted(groups))
+        raise Unavailable(f"{error}; it is {done} in {names} already: try again") from error
 
 
 def _tried_before(refused: FmqError) -> bool:

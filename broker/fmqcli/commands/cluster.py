@@ -19,7 +19,7 @@ from fmqcli.common import Output, OutputOption, confirm, run, show, talk
 from fmqcli.given_names import name_parser, text_parser
 from fmqcli.group_removal import GroupRemoval
 from fmqcli.stdio.input_paths import file_to_read, name_of
-from fmqcore.errors import FmqError, InvalidArgument
+from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.ids import GroupName
 from fmqcore.names import require_name
 from fmqcore.policy import AckPolicy
@@ -155,6 +155,11 @@ def begin_again(
         async with registry(zookeeper, name) as groups:
             state = await groups.state(GroupName(group))
             if not epoch:
+                if not state.epoch:
+                    raise NotFound(
+                        f"group {group} of cluster {name} has no state: it is new, or not "
+                        "configured (fmq cluster show)"
+                    )
                 talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.reason}")
                 raise InvalidArgument(
                     f"if its journals are lost for good, run this again with --epoch {state.epoch}"

@@ -76,7 +76,8 @@ async def _move(
         master = (await groups.state(group)).master
         # `request_master` reports a missing group.
         if lost != master and await groups.group(group) is not None:
-            raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
+            instead = f"that is {master}" if master else "it has none yet"
+            raise InvalidArgument(f"{lost} is not the master of group {group}: {instead}")
     state = await groups.request_master(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):
         talk(
@@ -88,19 +89,30 @@ async def _move(
         if time.monotonic() - started >= timeout_s:
             if not timeout_s:
                 return
-            raise Unavailable(
-                f"{to} is not master of {group} yet ({state.reason or 'see fmq status'}); it "
-                f"stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
-            )
+            raise Unavailable(_not_yet(state, group, to))
         if state.reason != reported:
             reported = state.reason
             talk(f"{group}, epoch {state.epoch}: {reported}")
         await asyncio.sleep(_POLL_S)
         state = await groups.state(group)
-    talk(f"{to} is master of {group} in epoch {state.epoch}")
+    if state.mode is Mode.NEW:
+        talk(
+            f"group {group} has no master yet ({state.reason or 'it was never in service'}): "
+            f"{to} is recorded as the wanted one; fmq status shows when it serves"
+        )
+    else:
+        talk(f"{to} is master of {group} in epoch {state.epoch}")
+
+
+def _not_yet(state: GroupState, group: GroupName, to: BrokerId) -> str:
+    """Return why the wish is not fulfilled, and how to withdraw it while another one is master."""
+    reason = f"{to} is not master of {group} yet ({state.reason or 'see fmq status'})"
+    if state.master == to:
+        return f"{reason}: it has the mastership, and its term is not open"
+    return f"{reason}; it stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
 
 
 def _done(state: GroupState, to: BrokerId) -> bool:
-    """Its term is open, or nothing was ever to be done."""
+    """Its term is open, or no broker has opened one that it could take over."""
     opened = state.mode is Mode.MASTER and state.master == to and not state.required_epoch
     return opened or state.mode is Mode.NEW

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from fmqcli.journal_unread import UnreadFiles
 from fmqcli.output import journal as show
 from fmqcore.batch.columns import BadColumns
 from fmqcore.batch.control import decode_topic
@@ -14,7 +15,7 @@ from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import FAULT_CODES, Code, error
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
-from fmqcore.journal.segments import CHECKPOINT, Segment
+from fmqcore.journal.segments import Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.scan.skip_damage import resync
 from fmqinspect.files import DataDirectory, SegmentBytes
@@ -43,8 +44,9 @@ class Dump:
         self._wanted = wanted
         self._values = values
         self._topics: dict[TopicId, str] = {}
-        if opened.unread:
-            self._stop(_INCOMPLETE, f"not read: {CHECKPOINT}: {opened.unread}")
+        self._files = UnreadFiles(opened)
+        for line in self._files.unread:
+            self._stop(_INCOMPLETE, f"not read: {line}")
         self._checkpoint = _checkpoint(opened)
         self._survey = survey(opened.listing, self._checkpoint)
 
@@ -59,14 +61,25 @@ class Dump:
             begin_next(cursor)
             if cursor.position != file.base or cursor.segment is not None:
                 cursor = Cursor(file.base)
-            with self._opened.segment(file.name) as data:
-                for row in self._segment(file, data, cursor):
-                    yield row
-                    shown += 1
-                    if shown == self._wanted.limit:
-                        return
-        if not shown:
+            try:
+                with self._opened.segment(file.name) as data:
+                    for row in self._segment(file, data, cursor):
+                        yield row
+                        shown += 1
+                        if shown == self._wanted.limit:
+                            return
+            except OSError as failed:
+                self._note_unread(file, failed)
+        if not shown and not self._files.size:
             self._name_an_unknown_topic()
+
+    def _note_unread(self, file: SegmentFile, failed: OSError) -> None:
+        """Report a segment that cannot be read; the rows before and behind it are shown."""
+        found = self._files.note(file, failed)
+        if isinstance(found, str):
+            self._stop(_INCOMPLETE, f"not read: {found}")
+        elif found is not None:
+            self._stop(2, str(found))
 
     def _segment(self, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> Iterator[show.Row]:
         while True:

@@ -22,12 +22,13 @@ from fmqcli import common
 from fmqcli.common import USAGE, NotWritten, Output, OutputOption, talk
 from fmqcli.given_names import name_parser
 from fmqcli.journal_dump import Dump, Filter
+from fmqcli.journal_unread import UnreadFiles
 from fmqcli.output import journal as show
 from fmqcli.stdio.input_paths import folder
 from fmqcore.ids import Position
 from fmqcore.journal.findings import Finding, Severity, with_what_is_there, worst
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import CHECKPOINT, index_name
+from fmqcore.journal.segments import index_name
 from fmqcore.verify.directory import SegmentReport, Verifier
 from fmqinspect.directory import in_place_of
 from fmqinspect.files import DataDirectory, NoJournal, SegmentBytes
@@ -137,9 +138,8 @@ class _Verification:
     def __init__(self, opened: DataDirectory) -> None:
         self._opened = opened
         self._reports: list[SegmentReport] = []
-        self._unreadable: list[str] = []
-        if opened.unread:
-            self._unreadable.append(f"{CHECKPOINT}: {opened.unread}")
+        self._files = UnreadFiles(opened)
+        self._unread_notes: list[str] = []
         self._verifier = Verifier(
             opened.listing, opened.checkpoint, unread=opened.unread, live=opened.live
         )
@@ -151,11 +151,16 @@ class _Verification:
             for file in files:
                 self._one(file, progress)
         self._verifier.finish()
-        self._unreadable += self._notes.read(self._reports)
+        self._unread_notes = self._notes.read(self._reports)
+
+    @property
+    def _unreadable(self) -> list[str]:
+        return [*self._files.unread, *self._unread_notes]
 
     @property
     def _findings(self) -> list[Finding]:
-        return [*_looked_at(self._opened, self._verifier.findings), *self._notes.findings]
+        seen = _looked_at(self._opened, self._verifier.findings)
+        return [*seen, *self._files.findings, *self._notes.findings]
 
     def _one(self, file: SegmentFile, progress: Any) -> None:
         try:
@@ -165,11 +170,8 @@ class _Verification:
                     file, data, index, again=_Again(data), progress=progress
                 )
             self._reports.append(report)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and self._opened.live:
-                talk(f"{file.name} was retired by the broker meanwhile")
-                return
-            self._unreadable.append(f"{file.name}: {error.strerror or error}")
+        except OSError as failed:
+            self._files.note(file, failed)
 
     def exit_code(self) -> int:
         severity = worst(self._findings)
@@ -185,7 +187,7 @@ class _Verification:
             "segments": len(reports),
             "of_segments": len(self._verifier.segments),
             "bytes_read": sum(report.used for report in reports),
-            "bytes_not_read": sum(report.unread_bytes for report in reports),
+            "bytes_not_read": sum(report.unread_bytes for report in reports) + self._files.size,
             "batches": sum(report.batches for report in reports),
             "records": sum(report.records for report in reports),
             "unreadable": self._unreadable,
@@ -253,14 +255,19 @@ class _Listing:
         )
         self._notes = Notes(opened, self._verifier.segments)
         self._opening_findings = _looked_at(opened, self._verifier.findings)
+        self._files = UnreadFiles(opened)
         self._torn = False
 
     def rows(self) -> Iterator[show.Row]:
-        """One row a segment."""
+        """One row per segment that can be read."""
         opened, verifier, empty = self._opened, self._verifier, self._empty
         for file in verifier.segments:
-            with opened.segment(file.name) as data:
-                report = verifier.segment(file, data, opened.small(index_name(file.base)))
+            try:
+                with opened.segment(file.name) as data:
+                    report = verifier.segment(file, data, opened.small(index_name(file.base)))
+            except OSError as failed:
+                self._files.note(file, failed)
+                continue
             row = show.report_row(report)
             row["state"] = "sealed" if report.sealed else "open"
             if file.name == empty:
@@ -272,17 +279,16 @@ class _Listing:
 
     def print_notes(self) -> int:
         """Print the directory's findings and its notes; return the exit code."""
-        unread = self._notes.read(None)
-        if self._opened.unread:
-            unread.append(f"{CHECKPOINT}: {self._opened.unread}")
+        unread = [*self._files.unread, *self._notes.read(None)]
         for line in unread:
             talk(f"not read: {line}")
-        for finding in (*self._opening_findings, *self._notes.findings):
+        found = [*self._files.findings, *self._notes.findings]
+        for finding in (*self._opening_findings, *found):
             talk(str(finding))
         for note in self._notes.found:
             if note.finding is None:
                 talk(f"{note.file}: {note.says}")
-        severity = worst([*self._verifier.findings, *self._notes.findings])
+        severity = worst([*self._verifier.findings, *found])
         if severity is Severity.ERROR:
             return _INCONSISTENT
         if unread:

@@ -4,35 +4,24 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from fmqcore.errors import Malformed
 from fmqcore.ids import Position
-from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code, error
-from fmqcore.journal.segments import CHECKPOINT, segment_name
+from fmqcore.journal.segments import segment_name
+from fmqinspect.vanished_files import listed_bases
 from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
-from fmqspark.source.files import read_small
 
 _AWAY: Final = "the file was missing when it was to be read, and exists now: run the check again"
 _TAKEN: Final = "the file vanished before it was read, and the checkpoint lists it"
 
 
 def report_vanished_files(path: str, results: Iterable[SegmentResult]) -> None:
-    """Report files that went and that the broker still counts on.
-
-    Retention, a truncation or a reset did not take them: each of these writes its checkpoint before
-    the first file goes, so the one that is there by now does not name the file any more.
-    """
+    """Report files that went and that the broker still counts on: it did not remove them."""
     retired = [result for result in results if result.retired]
     if not retired:
         return
-    try:
-        checkpoint = decode_checkpoint(read_small(path, CHECKPOINT) or b"")
-    except (OSError, Malformed):
+    kept = listed_bases(path)
+    if kept is None:
         return  # another finding reports the checkpoint
-    void = checkpoint.drop_from
-    kept = {
-        b for b in checkpoint.bases if b >= checkpoint.journal_start and (void is None or b < void)
-    }
     for result in retired:
         if result.base in kept:
             there = os.path.lexists(os.path.join(path, segment_name(Position(result.base))))

@@ -5,10 +5,21 @@ means every topic, the cluster of the file, or another default.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
 from fmqcore.names import is_name, no_name
+
+
+def name_option(what: str, help: str, *flags: str, metavar: str = "NAME") -> Any:
+    """Return an option that names a `what`; without flags, its parameter has the flag's name."""
+    return typer.Option(*flags, metavar=metavar, parser=name_parser(what), help=help)
+
+
+def text_option(what: str, help: str, *flags: str, metavar: str) -> Any:
+    """Return an option that may be left out, but not be empty: an address."""
+    return typer.Option(*flags, metavar=metavar, parser=text_parser(what), help=help)
 
 
 def name_parser(what: str) -> Callable[[str], str]:

@@ -16,7 +16,7 @@ from fmqcli.cluster_file import differences, permission_of
 from fmqcli.cluster_registry import registry
 from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqcli.common import talk
-from fmqcli.given_names import name_parser, text_parser
+from fmqcli.given_names import name_option, name_parser, text_option
 from fmqcli.stdio.input_paths import file_to_read, read_table
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import BrokerId
@@ -43,48 +43,35 @@ def _app() -> None:
 
 @app.command()
 def run(
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", parser=name_parser("cluster"), help="the cluster's name"),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", parser=name_parser("group"), help="the broker group's name"),
-    ] = None,
+    cluster: Annotated[str | None, name_option("cluster", "the cluster's name")] = None,
+    group: Annotated[str | None, name_option("group", "the broker group's name")] = None,
     broker: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            "--broker",
-            metavar="NAME",
-            parser=name_parser("broker"),
-            help="this broker's name in its group",
-        ),
+        str | None, name_option("broker", "this broker's name in its group", "--id", "--broker")
     ] = None,
     data_dir: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "directory of the journal",
+            "the data directory, with the journal",
             "--data",
             "--data-dir",
             metavar="DIR",
-            parser=text_parser("directory of the journal"),
-            help="the data directory, with the journal",
         ),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "address of ZooKeeper",
+            "host:port, or several separated by commas; /root after the last",
             metavar="HOSTS",
-            parser=text_parser("address of ZooKeeper"),
-            help="host:port, or several separated by commas; /root after the last",
         ),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "address to listen on",
+            "host:port; left out: the address in the group's configuration",
             metavar="HOST:PORT",
-            parser=text_parser("address to listen on"),
-            help="host:port; left out: the address in the group's configuration",
         ),
     ] = None,
     config: Annotated[

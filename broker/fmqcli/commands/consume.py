@@ -24,7 +24,7 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option, name_parser
 from fmqcli.output.formats import DEFAULT, as_json, formatter
 from fmqcli.read_end import Place, ReadEnd, messages_vanished, not_reached, only_withheld_left
 from fmqcli.read_waits import ReadWaits, Standstill
@@ -65,12 +65,8 @@ def consume(
     topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="NAME",
-            parser=name_parser("consumer group"),
-            help="the consumer group; left out: a temporary one",
+        name_option(
+            "consumer group", "the consumer group; left out: a temporary one", "--group", "-g"
         ),
     ] = None,
     start: Annotated[

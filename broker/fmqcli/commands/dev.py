@@ -15,7 +15,7 @@ import structlog
 import typer
 
 from fmqcli.common import Output, OutputOption, counted, run, show, talk
-from fmqcli.given_names import name_parser, text_parser
+from fmqcli.given_names import name_parser, text_option
 from fmqcli.stdio.input_paths import folder
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Permission
@@ -63,10 +63,10 @@ def up(
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(
+        text_option(
+            "address of ZooKeeper",
+            "use this ensemble (host:port,...) instead of starting a server",
             metavar="HOSTS",
-            parser=text_parser("address of ZooKeeper"),
-            help="use this ensemble (host:port,...) instead of starting a server",
         ),
     ] = None,
     changes: Annotated[

@@ -14,7 +14,7 @@ import typer
 from fmqcli.cluster_registry import Registry, registry
 from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqcli.common import talk
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option, name_parser
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk.group_state import GroupState, Mode
@@ -29,20 +29,15 @@ def failover(
     group: Annotated[str, typer.Argument(parser=name_parser("group"), help="the group")],
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
-            metavar="BROKER",
-            parser=name_parser("broker"),
-            help="the broker to make master",
-        ),
+        name_option("broker", "the broker to make master", "--to", metavar="BROKER"),
     ],
     lost: Annotated[
         str | None,
-        typer.Option(
+        name_option(
+            "broker",
+            "this master is lost for good: give up what it alone acknowledged",
             "--lost",
             metavar="BROKER",
-            parser=name_parser("broker"),
-            help="this master is lost for good: give up what it alone acknowledged",
         ),
     ] = None,
     timeout: Annotated[

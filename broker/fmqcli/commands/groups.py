@@ -19,7 +19,7 @@ from fmqcli.common import (
     show,
     talk,
 )
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option, name_parser
 from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
@@ -114,10 +114,7 @@ def seek(
 def delete(
     name: Name,
     topic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOPIC", parser=name_parser("topic"), help="only its progress on this topic"
-        ),
+        str | None, name_option("topic", "only its progress on this topic", metavar="TOPIC")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")] = False,
     brokers: Brokers = BROKERS,

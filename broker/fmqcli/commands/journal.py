@@ -20,7 +20,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from fmqcli import common
 from fmqcli.common import USAGE, NotWritten, Output, OutputOption, talk
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option
 from fmqcli.journal_dump import Dump, Filter
 from fmqcli.journal_unread import UnreadFiles
 from fmqcli.output import journal as show
@@ -75,10 +75,7 @@ def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
 def dump(
     directory: Directory,
     topic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOPIC", parser=name_parser("topic"), help="only this topic: name or number"
-        ),
+        str | None, name_option("topic", "only this topic: name or number", metavar="TOPIC")
     ] = None,
     queue: Annotated[int | None, typer.Option(help="only this queue", min=0)] = None,
     start: Annotated[int, typer.Option("--from", help="position of the first batch", min=0)] = 0,

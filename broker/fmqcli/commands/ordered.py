@@ -18,7 +18,7 @@ from fmqcli.common import (
     talk,
     write,
 )
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option, name_parser
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.errors import InvalidArgument
 from fmqcore.ordered.waits import read_waits
@@ -59,12 +59,7 @@ def switch(
     topic: Topic,
     off: Annotated[
         str | None,
-        typer.Option(
-            "--off",
-            metavar="GROUP",
-            parser=name_parser("group"),
-            help="switch only if sends go to this group now",
-        ),
+        name_option("group", "switch only if sends go to this group now", "--off", metavar="GROUP"),
     ] = None,
     reason: Annotated[
         str, typer.Option("--reason", help="why, as `fmq ordered status` shows it")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option, name_parser
 from fmqcli.send_job import SendJob
 from fmqcli.send_waits import active_sender
 from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
@@ -42,11 +42,7 @@ _Header = Annotated[
 ]
 _Name = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        parser=name_parser("sender"),
-        help="with --ordered: the sender's name, as the status shows it",
-    ),
+    name_option("sender", "with --ordered: the sender's name, as the status shows it"),
 ]
 _AcceptUnknownEnd = Annotated[
     bool,
@@ -74,12 +70,7 @@ def produce(
         typer.Option("--count", "-n", min=0, help="stop after this number of messages; 0 = all"),
     ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", parser=name_parser("group"), help="send to this broker group only"
-        ),
-    ] = None,
+    group: Annotated[str | None, name_option("group", "send to this broker group only")] = None,
     queue: Annotated[int | None, typer.Option(min=0, help="send to this queue only")] = None,
     linger_ms: Annotated[
         float,

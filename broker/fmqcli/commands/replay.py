@@ -26,7 +26,7 @@ from fmqcli.common import (
     run,
     talk,
 )
-from fmqcli.given_names import name_parser
+from fmqcli.given_names import name_option
 from fmqcli.replay_ordered import OrderedPlan, OrderedSends
 from fmqcli.replay_producer import GroupSenders, Plan, level_of
 from fmqcli.stdio.input_paths import folder
@@ -49,33 +49,17 @@ def replay(
     archive: Annotated[
         Path, typer.Argument(metavar="FOLDER", parser=folder, help="the archive's folder")
     ],
-    topic: Annotated[
-        str,
-        typer.Option(metavar="NAME", parser=name_parser("topic"), help="the archived topic"),
-    ],
+    topic: Annotated[str, name_option("topic", "the archived topic")],
     to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            parser=name_parser("topic"),
-            help="the topic to send to; left out: the one of the same name",
-        ),
+        str | None, name_option("topic", "the topic to send to; left out: the one of the same name")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            parser=name_parser("group"),
-            help="replay the journal of this group, if the archive holds several",
-        ),
+        name_option("group", "replay the journal of this group, if the archive holds several"),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            parser=name_parser("replay"),
-            help="name of the progress to continue; left out: one for each target topic",
-        ),
+        name_option("replay", "the progress to go on with; left out: one for each target topic"),
     ] = None,
     same_queue: Annotated[
         bool,

@@ -125,6 +125,14 @@ Master = Annotated[
 Rate = Annotated[
     str, typer.Option(help="maximum bytes to read per second, in total: 50M, 1G; 0 = no limit")
 ]
+Connect = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        parser=_brokers,
+        help="instead of directories: live brokers, fmq://host:port,...",
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]
 
 
@@ -269,14 +277,7 @@ def archive(
         Path, typer.Option(metavar="FOLDER", parser=_folder, help="the archive's folder")
     ],
     directories: Annotated[list[Path] | None, _DIRECTORIES] = None,
-    connect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            parser=_brokers,
-            help="read from live brokers, fmq://host:port,..., instead of directories",
-        ),
-    ] = None,
+    connect: Connect = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(metavar="TOPIC", parser=_topic, help="only this topic; may be repeated"),

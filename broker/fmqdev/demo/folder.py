@@ -9,13 +9,26 @@ from typing import Final
 
 from fmqcore.errors import InvalidArgument
 from fmqdev.cluster import ClusterFailed, refuse_if_running
-from fmqdev.cluster_plan import read_file, remove_cluster
+from fmqdev.cluster_plan import (
+    STATE_FILE,
+    ZOOKEEPER,
+    ClusterOptions,
+    read_file,
+    remove_cluster,
+)
 
 LOCK_FILE: Final = "demo.lock"
 """Locked by the demo that runs in its folder; holds its process id.
 
 It is never removed: a lock on a removed file excludes no other process.
 """
+DATABASES: Final = frozenset(
+    f"{name}.db{suffix}" for name in ("source", "target") for suffix in ("", "-journal")
+)
+"""The tables of an ordered demo, and what SQLite leaves beside them when it is killed."""
+
+_AT_A_START: Final = DATABASES | {LOCK_FILE, ZOOKEEPER, f"{STATE_FILE}.new"}
+"""What a demo may have left that was killed before it wrote which cluster there is."""
 
 
 @contextmanager
@@ -42,16 +55,29 @@ def lock_folder(directory: Path) -> Iterator[None]:
 
 def _refuse_foreign(directory: Path) -> None:
     """Raise `InvalidArgument` if the content of this folder is not from an earlier run."""
-    names = os.listdir(directory) if directory.is_dir() else []
-    if names and LOCK_FILE not in names and read_file(directory) is None:
-        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
+    names = set(os.listdir(directory)) if directory.is_dir() else set()
+    if LOCK_FILE in names:
+        return
+    if names and read_file(directory) is None:
+        raise _holds_no_cluster(directory)
+    if foreign := sorted(names & DATABASES):
+        raise InvalidArgument(
+            f"{directory} holds {', '.join(foreign)}, which a demo would remove, and no demo ran "
+            "there: name another folder"
+        )
 
 
 def clear_folder(directory: Path) -> None:
-    """Remove what an earlier run left, and nothing else."""
+    """Remove what an earlier run left, also one that was killed at its start; nothing else."""
     refuse_if_running(directory)
     known = read_file(directory)
-    if known is not None:
-        remove_cluster(directory, known.options)
-    elif any(name != LOCK_FILE for name in os.listdir(directory)):
-        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
+    if known is None and set(os.listdir(directory)) - _AT_A_START:
+        raise _holds_no_cluster(directory)
+    options = ClusterOptions() if known is None else known.options
+    remove_cluster(directory, options)
+    for name in DATABASES:
+        (directory / name).unlink(missing_ok=True)
+
+
+def _holds_no_cluster(directory: Path) -> InvalidArgument:
+    return InvalidArgument(f"{directory} is not empty and holds no cluster: name another")

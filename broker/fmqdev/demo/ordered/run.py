@@ -59,8 +59,6 @@ async def run_ordered_demo(directory: Path, show: Show, *, messages: int = ALL) 
     """Run the demo in `directory`, emptied first. Raises `FmqError` if it cannot go on."""
     with lock_folder(directory):
         clear_folder(directory)
-        for name in ("source.db", "target.db"):
-            (directory / name).unlink(missing_ok=True)
         return await _run(directory, show, messages)
 
 

@@ -34,6 +34,7 @@ from fmqdev.cluster_plan import (
     remove_cluster,
     write_file,
 )
+from fmqdev.folder_lock import lock_cluster
 from fmqdev.group_nodes import Groups
 from fmqdev.processes import Child, holders, is_locked, owner_of
 from fmqdev.proxy import Link, Proxies
@@ -134,13 +135,15 @@ class DevCluster:
     async def start(self) -> None:
         """Start everything and wait until all groups are whole. Raises `ClusterFailed`.
 
-        On failure, what was started is stopped again.
+        On failure, what was started is stopped again. Another command that starts a cluster in this
+        folder meanwhile is refused.
         """
-        try:
-            await self._start()
-        except BaseException:
-            await self.stop()
-            raise
+        async with lock_cluster(self.directory):
+            try:
+                await self._start()
+            except BaseException:
+                await self.stop()
+                raise
 
     def require_startable(self) -> ClusterFile | None:
         """Return what the folder holds from before. Raises `ClusterFailed` if it is not this."""

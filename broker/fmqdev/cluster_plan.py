@@ -1,12 +1,13 @@
 """The parts of a development cluster, and the file that remembers them. No process here.
 
-Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
+Leaves in the cluster's folder: `cluster.json` (options, ports, process ids), `cluster.lock`.
 """
 
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_config import GroupConfig, Member
 
 STATE_FILE: Final = "cluster.json"
+CLUSTER_LOCK: Final = "cluster.lock"
+"""Held by the command that starts, changes or removes the cluster in a folder."""
 ZOOKEEPER: Final = "zookeeper"
 """Name of the ZooKeeper process, and of the folder for its data."""
 
@@ -179,9 +182,11 @@ def remove_cluster(directory: Path, options: ClusterOptions) -> list[str]:
             shutil.rmtree(directory / name)
     for name in (f"{STATE_FILE}.new", STATE_FILE):  # the last: till then it can be done again
         (directory / name).unlink(missing_ok=True)
-    others = sorted(path.name for path in directory.iterdir())
+    others = sorted({path.name for path in directory.iterdir()} - {CLUSTER_LOCK})
+    (directory / CLUSTER_LOCK).unlink(missing_ok=True)
     if not others and not directory.is_symlink():
-        directory.rmdir()
+        with suppress(OSError):  # the next command has made its lock there
+            directory.rmdir()
     return others
 
 

@@ -23,9 +23,13 @@ from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqdev.broker_process import BrokerStatus
 from fmqdev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqdev.cluster_plan import ClusterOptions, broker_names, read_file, state_folder
+from fmqdev.folder_lock import lock_cluster
 
 PORT: Final = 9876
 """The first broker's, so that `fmq://127.0.0.1:9876` works."""
+
+_LOCK_S: Final = 30.0
+"""How long the start of one broker waits for another command in its folder."""
 
 app = typer.Typer(no_args_is_help=True, help="A cluster on this machine to program against.")
 
@@ -155,13 +159,15 @@ async def _end(folder: Path, broker: str, *, in_order: bool) -> None:
 
 
 async def _start(folder: Path, broker: str, *, running: bool) -> None:
-    cluster = _with(folder, broker)
-    if cluster.alive(broker) and not running:
-        raise ClusterFailed(f"{broker} runs already, process {cluster.pid(broker)}")
-    if not _has_zookeeper(cluster):
-        raise ClusterFailed(_NO_ZOOKEEPER)
-    _refuse_foreign(cluster)
-    await cluster.restart(broker)
+    _with(folder, broker)
+    async with lock_cluster(folder, _LOCK_S):
+        cluster = _with(folder, broker)
+        if cluster.alive(broker) and not running:
+            raise ClusterFailed(f"{broker} runs already, process {cluster.pid(broker)}")
+        if not _has_zookeeper(cluster):
+            raise ClusterFailed(_NO_ZOOKEEPER)
+        _refuse_foreign(cluster)
+        await cluster.restart(broker)
     await cluster.wait_answers(broker)
     talk(f"{broker} runs, process {cluster.pid(broker)}")
 
@@ -211,18 +217,20 @@ def _running(folder: Path, options: ClusterOptions) -> DevCluster | None:
 
 
 async def _down(folder: Path, *, wipe: bool) -> None:
-    cluster = _attached(folder)
-    was_running = cluster.running
-    await cluster.stop()
-    _refuse_foreign(cluster)
-    outcome = "stopped" if was_running else "was not running"
-    if not wipe:
-        talk(f"{outcome}; its data stay in {folder}")
-    elif others := await cluster.wipe():
-        names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-        talk(f"{outcome}; it is removed; {folder} stays, as more is in it: {names}")
-    else:
-        talk(f"{outcome}; {folder} is removed")
+    _attached(folder)
+    async with lock_cluster(folder):
+        cluster = _attached(folder)
+        was_running = cluster.running
+        await cluster.stop()
+        _refuse_foreign(cluster)
+        outcome = "stopped" if was_running else "was not running"
+        if not wipe:
+            talk(f"{outcome}; its data stay in {folder}")
+        elif others := await cluster.wipe():
+            names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+            talk(f"{outcome}; it is removed; {folder} stays, as more is in it: {names}")
+        else:
+            talk(f"{outcome}; {folder} is removed")
 
 
 async def _status(folder: Path, output: Output) -> None:

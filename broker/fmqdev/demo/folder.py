@@ -1,21 +1,22 @@
 """The folder of a demo: locked while one runs in it, and cleared of what an earlier run left."""
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from fmqcore.errors import InvalidArgument
 from fmqdev.cluster import ClusterFailed, refuse_if_running
 from fmqdev.cluster_plan import (
+    CLUSTER_LOCK,
     STATE_FILE,
     ZOOKEEPER,
     ClusterOptions,
     read_file,
     remove_cluster,
 )
+from fmqdev.folder_lock import LockHeld, hold_lock
 
 LOCK_FILE: Final = "demo.lock"
 """Locked by the demo that runs in its folder; holds its process id.
@@ -27,7 +28,7 @@ DATABASES: Final = frozenset(
 )
 """The tables of an ordered demo, and what SQLite leaves beside them when it is killed."""
 
-_AT_A_START: Final = DATABASES | {LOCK_FILE, ZOOKEEPER, f"{STATE_FILE}.new"}
+_AT_A_START: Final = DATABASES | {LOCK_FILE, CLUSTER_LOCK, ZOOKEEPER, f"{STATE_FILE}.new"}
 """What a demo may have left that was killed before it wrote which cluster there is."""
 
 
@@ -35,27 +36,20 @@ _AT_A_START: Final = DATABASES | {LOCK_FILE, ZOOKEEPER, f"{STATE_FILE}.new"}
 def lock_folder(directory: Path) -> Iterator[None]:
     """Let no other demo run in this folder. Raises `ClusterFailed` while one does."""
     _refuse_foreign(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK_FILE).open("a+") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            pid = file.read().strip()
-            process = f" (process {pid})" if pid else ""
+            stack.enter_context(hold_lock(directory / LOCK_FILE))
+        except LockHeld as held:
             raise ClusterFailed(
-                f"a demo runs in {directory} already{process}: wait for its end, or run this one "
+                f"a demo runs in {directory} already{held}: wait for its end, or run this one "
                 f"in another folder (it uses other ports): fmq demo --dir {directory}-2"
             ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
         yield
 
 
 def _refuse_foreign(directory: Path) -> None:
     """Raise `InvalidArgument` if the content of this folder is not from an earlier run."""
-    names = set(os.listdir(directory)) if directory.is_dir() else set()
+    names = set(os.listdir(directory)) - {CLUSTER_LOCK} if directory.is_dir() else set()
     if LOCK_FILE in names:
         return
     if names and read_file(directory) is None:

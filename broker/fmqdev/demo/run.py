@@ -38,6 +38,7 @@ from fmqdev.demo.verdict import (
     outages,
 )
 from fmqdev.demo.waiting import TIMEOUT_S, DemoFailed, wait_caught_up, wait_until
+from fmqdev.folder_lock import lock_cluster
 
 TOPIC: Final = "flights"
 QUEUES: Final = 8
@@ -65,7 +66,8 @@ class _Fault:
 async def run_demo(directory: Path, show: Show, *, messages: int = ALL) -> Report:
     """Run the demo in `directory` (emptied first). Raises `FmqError` if it cannot go on."""
     with lock_folder(directory):
-        clear_folder(directory)
+        async with lock_cluster(directory):
+            clear_folder(directory)
         return await _run(directory, show, messages)
 
 

@@ -35,6 +35,7 @@ from fmqdev.demo.run import FSYNC_AND_SYNC, compare_groups
 from fmqdev.demo.traffic import now_ms
 from fmqdev.demo.verdict import longest_pause
 from fmqdev.demo.waiting import TIMEOUT_S, wait_caught_up, wait_until
+from fmqdev.folder_lock import lock_cluster
 
 TOPIC: Final = "changes"
 ROLES: Final = ("master", "slave") * 3
@@ -58,7 +59,8 @@ class OrderedReport(Outcome):
 async def run_ordered_demo(directory: Path, show: Show, *, messages: int = ALL) -> OrderedReport:
     """Run the demo in `directory`, emptied first. Raises `FmqError` if it cannot go on."""
     with lock_folder(directory):
-        clear_folder(directory)
+        async with lock_cluster(directory):
+            clear_folder(directory)
         return await _run(directory, show, messages)
 
 

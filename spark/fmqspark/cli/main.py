@@ -130,7 +130,7 @@ Connect = Annotated[
     typer.Option(
         metavar="URL",
         parser=_brokers,
-        help="instead of directories: live brokers, fmq://host:port,...",
+        help="read from live brokers, fmq://host:port,..., instead of directories",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]

@@ -197,6 +197,21 @@ async def test_silence_of_a_broker_while_blocked_is_no_proof() -> None:
     assert connection.asked == 2
 
 
+async def test_silence_of_a_broker_in_every_try_is_proof() -> None:
+    """A program that blocks the loop all the time gets a verdict as well."""
+    clock = HeldClock()
+    watch = LoopWatch(clock)
+
+    def blocked() -> None:
+        clock.now_ms += 5
+        watch._blocked_until_ms = clock.now_ms
+
+    connection = Silent(blocked)
+    with pytest.raises(TransportError):
+        await ask_whether_alive(cast(Any, connection), clock, watch, lambda: 0, 1.5)
+    assert connection.asked == 3
+
+
 async def test_a_broker_heard_while_asked_is_alive() -> None:
     clock = HeldClock()
     heard = [0]

@@ -1,6 +1,8 @@
 """A session that brokers refuse before they answer its opening, over real gRPC."""
 
+import asyncio
 from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import pytest
 
@@ -47,3 +49,83 @@ async def test_refusal_of_a_whole_call_reaches_the_client_typed() -> None:
 @pytest.mark.parametrize("error", [NoPermission("not the master"), CorruptJournal("damaged")])
 async def test_other_broker_is_tried_after_no_permission_or_fault(error: FmqError) -> None:
     assert await opened_at(error, None) == "g1-1"
+
+
+class Opened:
+    """A stream whose broker gives that answer at once."""
+
+    def __init__(self, answer: ProduceReply | None) -> None:
+        self.answer = answer
+        self.cancelled = False
+
+    async def send(self, _: ProduceRequest) -> None:
+        pass
+
+    async def receive(self) -> ProduceReply | None:
+        return self.answer
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Streams:
+    """Connections by address: each opens its stream once `gate` is set."""
+
+    def __init__(self, *streams: Opened) -> None:
+        self.streams = {str(number): stream for number, stream in enumerate(streams)}
+        self.gate = asyncio.Event()
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def to(self, address: str) -> Any:
+        outer = self
+
+        class At:
+            async def open(self, *_: object) -> Opened:
+                task = asyncio.current_task()
+                assert task is not None
+                outer.tasks.append(task)
+                await outer.gate.wait()
+                return outer.streams[address]
+
+        return At()
+
+    def opening(self) -> "asyncio.Task[Any]":
+        brokers = [BrokerRoute(BrokerId(f"g1-{at}"), at) for at in self.streams]
+        work = open_at_first(cast(Any, self), brokers, PRODUCE, ProduceRequest())
+        return asyncio.create_task(work)
+
+
+def accepting() -> Opened:
+    return Opened(ProduceReply(opened=ProduceOpened()))
+
+
+async def test_second_session_that_opened_beside_is_given_up() -> None:
+    streams = Streams(accepting(), accepting())
+    opening = streams.opening()
+    while len(streams.tasks) < 2:
+        await asyncio.sleep(0.01)
+    streams.gate.set()
+    _, stream, _ = await opening
+    assert [s is not stream for s in streams.streams.values()] == [
+        s.cancelled for s in streams.streams.values()
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, ProduceReply()])
+async def test_session_that_does_not_open_is_cancelled(answer: ProduceReply | None) -> None:
+    streams = Streams(Opened(answer))
+    streams.gate.set()
+    with pytest.raises(NoPermission, match="ended the session at once"):
+        await streams.opening()
+    assert streams.streams["0"].cancelled
+
+
+async def test_attempt_that_the_program_cancels_leaves_the_others() -> None:
+    streams = Streams(accepting(), accepting())
+    opening = streams.opening()
+    while not streams.tasks:
+        await asyncio.sleep(0.01)
+    streams.tasks[0].cancel()
+    streams.gate.set()
+    broker, _, _ = await opening
+    assert broker.id == "g1-1"

@@ -148,6 +148,82 @@ async def test_message_of_a_task_that_failed_is_not_acked(one: ClusterDouble) ->
     assert _acked(one) == 2
 
 
+async def test_message_that_comes_late_is_acked_by_its_task_alone(one: ClusterDouble) -> None:
+    """Another task has asked since, and was given the next one."""
+    async with (
+        fmqclient.connect(one.url) as c,
+        c.consumer("orders", group="billing", ack="auto") as sub,
+    ):
+        first = asyncio.create_task(_hold(sub, asyncio.Event()))
+        await asyncio.sleep(0)
+        taken, go = asyncio.Event(), asyncio.Event()
+
+        async def take_two() -> None:
+            await anext(sub)
+            taken.set()
+            await go.wait()
+            await anext(sub)
+
+        second = asyncio.create_task(take_two())
+        await asyncio.sleep(0)
+        await fill(one, 4)
+        await taken.wait()
+        go.set()
+        await second
+        await anext(sub)
+        await until(lambda: _acked(one) == 2)
+        first.cancel()
+        await asyncio.wait([first])
+    assert _acked(one) == 3, "not what the cancelled task was given"
+
+
+async def test_message_asked_for_by_a_task_that_failed_is_acked(one: ClusterDouble) -> None:
+    """The task that waited for it has it."""
+    async with consuming(one) as sub:
+        asked: list[Awaitable[fmqclient.Message]] = []
+
+        async def ask() -> None:
+            await anext(sub)
+            asked.append(anext(sub))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        second = await asked[0]
+        await anext(sub)
+        await until(lambda: _acked(one) > 0)
+        acks = [(first, end) for _, first, end in one.brokers["g1-0"].acks]
+        assert acks == [(second.offset, second.offset + 1)]
+
+
+async def test_message_that_the_program_gave_back_is_not_acked(one: ClusterDouble) -> None:
+    async with consuming(one) as sub:
+        message = await anext(sub)
+        await message.nack(delay_ms=60_000)
+        await anext(sub)
+        await anext(sub)
+        await until(lambda: _acked(one) > 0)
+        acks = [(first, end) for _, first, end in one.brokers["g1-0"].acks]
+        assert acks == [(message.offset + 1, message.offset + 2)]
+
+
+async def test_clean_end_acks_the_message_of_a_loop_after_a_list(one: ClusterDouble) -> None:
+    async with consuming(one) as sub:
+        await sub.fetch(3)
+        async for _ in sub:
+            break
+    assert _acked(one) == 4
+
+
+async def test_clean_end_acks_no_list_of_a_task_that_ended(one: ClusterDouble) -> None:
+    """The program may have taken it for another task."""
+    async with consuming(one) as sub:
+        await asyncio.create_task(sub.fetch(3))
+        await asyncio.sleep(0)
+    assert _acked(one) == 0
+
+
 @pytest.mark.parametrize(("listed", "acked"), [(False, 3), (True, 0)])
 async def test_clean_end_acks_the_message_of_a_loop_but_no_list(
     one: ClusterDouble, listed: bool, acked: int

@@ -106,6 +106,8 @@ async def test_batch_with_the_offset_is_returned(tmp_path: Path, zookeeper: str)
         reply = await bench.ask(offsets={0: 1})
         header = parse_header(reply.batches[0])
         assert (header.base_offset, header.record_count) == (0, 2)
+        first, second = [(await bench.ask(offsets={0: at})).batches[0] for at in (0, 2)]
+        assert [parse_header(batch).base_offset for batch in (first, second)] == [0, 2]
         assert dict((await bench.ask(offsets={0: 3})).batches) == {}, "it has no such offset"
 
 
@@ -115,3 +117,9 @@ def test_trouble_that_either_side_sees_counts() -> None:
     view = view_of_reply(nodes, reply)
     assert (view.missing, view.ends) == (("g1-1", "g1-2"), (5,))
     assert view_of_reply(nodes, GroupEndsReply()).ends is None
+
+
+@pytest.mark.parametrize(("in_nodes", "in_reply"), [(True, False), (False, True)])
+def test_group_that_either_side_sees_read_only_is(in_nodes: bool, in_reply: bool) -> None:
+    view = view_of_reply(GroupView(read_only=in_nodes), GroupEndsReply(read_only=in_reply))
+    assert view.read_only

@@ -1,12 +1,14 @@
 """Copies of chains in the journals: what they keep, and how they restore a lost chain."""
 
+import base64
 import random
+import zlib
 from dataclasses import replace
 
 import pytest
 
 from fmqcore.errors import Malformed
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.ordered import copies
 from fmqcore.ordered.evidence import Action, Duty, Evidence, Serving
 from fmqcore.ordered.invariants import broken_invariants
@@ -67,6 +69,18 @@ def test_a_chain_too_large_for_a_copy_leaves_its_number() -> None:
     assert "too large" in (copies.why_not_restorable(EMPTY, copies.copy_in(noted)) or "")
 
 
+def test_properties_that_leave_no_room_for_a_copy_are_kept_alone() -> None:
+    full = Properties.of({"colour": "r" * (MAX_BYTES - 40)})
+    assert full.size() <= MAX_BYTES
+    assert copies.keep_copy(full, copies.with_copy(OWN, NEXT)) == full
+
+
+def test_a_copy_that_is_cut_off_is_malformed() -> None:
+    packed = base64.b64encode(zlib.compress(b"{}")[:-4]).decode()
+    with pytest.raises(Malformed, match="cut off"):
+        copies.ChainCopy(1, packed).unpack()
+
+
 @pytest.mark.parametrize(
     "packed", ["%%%", "AAAA", copies.copy_in(copies.with_copy(OWN, OPEN))[1][:40]]
 )
@@ -87,6 +101,20 @@ def test_a_chain_created_again_continues_from_the_copy() -> None:
     assert after.segments == NEXT.segments
     assert after.groups == created.groups, "a person has just wished them"
     assert after.sender == NEXT.sender
+
+
+def test_restored_chain_keeps_what_its_creation_asked_for() -> None:
+    """The lease, the leave for single brokers and the topic's number are of the present topic."""
+    created = replace(EMPTY, lease_ms=EMPTY.lease_ms + 1, allow_single=True, topic_id=TopicId(7))
+    after = copies.restored(created, NEXT)
+    assert after.lease_ms == created.lease_ms
+    assert after.allow_single
+    assert after.topic_id == created.topic_id
+
+
+def test_chain_without_segments_left_is_not_a_new_one() -> None:
+    emptied = replace(EMPTY, groups=(ChainGroup(G2), ChainGroup(G1, 5)), floor=Floor(1))
+    assert copies.restored(emptied, NEXT).groups == NEXT.groups
 
 
 def test_an_open_segment_is_closed_before_the_copy_counts() -> None:

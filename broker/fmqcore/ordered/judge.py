@@ -75,10 +75,12 @@ class Judgement(NamedTuple):
 
 
 def judge_stored(chain: Chain, members: Sequence[StoredMember]) -> Judgement:
-    """Compare a chain with what members store; `chain` must not be older than what they store."""
+    """Compare a chain with what members store, below `StoredMember.newer` of each."""
     found = list(_chain_findings(chain))
     unread: list[str] = []
     for member in members:
+        if member.newer:
+            unread.append(_newer(chain, member))
         found += _Walk(chain, member).findings()
     for segment in chain.segments:
         own = [m for m in members if m.group == segment.group]
@@ -92,6 +94,15 @@ def judge_stored(chain: Chain, members: Sequence[StoredMember]) -> Judgement:
             found += of_queue.findings(unread)
             found += of_queue.differences()
     return Judgement(_merged(found), unread)
+
+
+def _newer(chain: Chain, member: StoredMember) -> str:
+    places = [f"queue {queue} from offset {at} on" for queue, at in sorted(member.newer.items())]
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return (
+        f"{member.name} {', '.join(places[:3])}{more}: newer than the chain, which ends with "
+        f"segment {chain.next_number - 1}; write it again, and check again"
+    )
 
 
 # ---- the chain by itself
@@ -149,13 +160,17 @@ class _Walk:
         return self._found
 
     def _queue(self, queue: int, batches: StoredQueue) -> None:
+        """Judge a queue's batches up to those of segments that the chain does not know."""
         if queue >= self._chain.queues:
             for batch in batches:
                 self._stray(None, queue, batch, f"the chain has {self._chain.queues} queues")
             return
         starts = [s.start[queue] for s in self._own]
         index, run = -1, None
+        newer = self._member.newer.get(queue)
         for batch in batches:
+            if newer is not None and batch.offset >= newer:
+                return
             while index + 1 < len(starts) and starts[index + 1] <= batch.offset:
                 index += 1
                 run = _Run(self._own[index])

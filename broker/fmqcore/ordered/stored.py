@@ -75,4 +75,5 @@ class StoredMember:
     begins: Mapping[int, int] = field(default_factory=dict)  # the oldest offset that is kept
     ends: Mapping[int, int] = field(default_factory=dict)  # the next offset
     committed: Mapping[int, int] = field(default_factory=dict)  # below: known to be committed
+    newer: Mapping[int, int] = field(default_factory=dict)  # from there: of later segments
     whole: bool = True  # False: a part could not be read, so what lacks here proves nothing

@@ -4,8 +4,8 @@
 2. Scan the headers of each segment file for batches of the topic, on any engine.
 3. Judge what all members store by the chain.
 
-The chain must be read before the directories: a chain that is older than they are judges only what
-it knows, one that is newer names records that an older copy lacks.
+The chain must be read before the directories: one that is newer names records that an older copy
+lacks. What lies behind the opening of a segment that an older chain does not know is not judged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +25,7 @@ from fmqcore.zk.chain import Chain
 from fmqspark.check.job import CLEAN, INCOMPLETE, INCONSISTENT, VERDICTS, WARNINGS
 from fmqspark.engines.engine import Engine
 from fmqspark.source.access import open_bytes
+from fmqspark.source.chain_openings import Openings
 from fmqspark.source.files import Throttle, read_small
 from fmqspark.source.members import MemberPath
 from fmqspark.source.names import add_topic_names
@@ -96,6 +97,7 @@ class ScanTask(NamedTuple):
     segment: Segment
     end: Position
     topic_id: TopicId
+    next_segment: int  # the first one that the chain does not know
     commit_end: Position
     bytes_per_s: float
 
@@ -106,6 +108,7 @@ class ScanResult(NamedTuple):
     task: ScanTask
     queues: dict[int, StoredQueue]
     committed: dict[int, int]  # per queue the offset after the last committed batch
+    newer: dict[int, int]  # per queue the first offset behind the opening of an unknown segment
     failed: str
 
 
@@ -185,7 +188,10 @@ def _look(
     committed = _commit_end(member.path)
     stored.committed = {} if committed < found.end else dict(stored.ends)
     return [
-        ScanTask(number, member.path, v.segment, v.until, topic, committed, bytes_per_s)
+        ScanTask(
+            *(number, member.path, v.segment, v.until, topic),
+            *(chain.next_number, committed, bytes_per_s),
+        )
         for v in found.segments
     ]
 
@@ -211,14 +217,17 @@ def _scanned(
 
 def scan_topic(task: ScanTask) -> ScanResult:
     """Read one segment file's headers; an error is part of the result, not raised."""
-    result = ScanResult(task, {}, {}, "")
+    result = ScanResult(task, {}, {}, {}, "")
     try:
         with open_bytes(
             task.path, task.segment.base, Throttle(task.bytes_per_s), task.end, task.end
         ) as data:
             scan = HeaderScan(data.read, ScanRange(task.segment, task.segment.base, task.end))
+            openings = Openings(data.read, task.segment.base, task.topic_id, task.next_segment)
             for block in scan:
-                _take(result, block)
+                _take(result, block, openings.find(block))
+            if result.queues and openings.begins_behind():
+                result.newer.update({q: next(iter(b)).offset for q, b in result.queues.items()})
     except (FmqError, OSError) as error:
         return result._replace(failed=str(error))
     if scan.position >= task.end:
@@ -226,8 +235,8 @@ def scan_topic(task: ScanTask) -> ScanResult:
     return result._replace(failed=f"position {scan.position}: {scan.stop or 'nothing is there'}")
 
 
-def _take(result: ScanResult, block: HeaderBlock) -> None:
-    """Add the topic's batches of a block."""
+def _take(result: ScanResult, block: HeaderBlock, opened: Position | None) -> None:
+    """Add the topic's batches of a block. `opened`: where an unknown segment was opened."""
     kinds, topics = block.column("type"), block.column("topic_id")
     fields = zip(
         *map(block.column, ("queue_id", "base_offset", "record_count", "producer_id")),
@@ -239,6 +248,8 @@ def _take(result: ScanResult, block: HeaderBlock) -> None:
         if kind == BatchType.DATA and topic == result.task.topic_id:
             batch = StoredBatch._make(row)
             result.queues.setdefault(queue, StoredQueue()).add(batch)
+            if opened is not None and position > opened:
+                result.newer.setdefault(queue, batch.offset)
             if position + length <= result.task.commit_end:
                 result.committed[queue] = batch.end
 
@@ -249,6 +260,7 @@ def _add(stored: StoredMember, result: ScanResult, outcome: OrderedOutcome) -> N
         stored.whole = False
         outcome.unread.append(f"{stored.name}: {result.failed}")
     stored.committed = {**stored.committed, **result.committed}
+    stored.newer = {**result.newer, **stored.newer}
     for queue, batches in result.queues.items():
         stored.queues.setdefault(queue, StoredQueue()).extend(batches)
         outcome.batches += len(batches)

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fmqcore.batch.control import decode_topic
+from fmqcore.batch.control import TopicSetting, decode_topic
 from fmqcore.batch.header import (
     HEADER_LEN,
     BadBatch,
@@ -188,15 +188,20 @@ def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, 
 
 def topic_names_in(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
     """Return the topics that CONFIG batches among these headers name. Raises `CorruptJournal`."""
-    names = {}
+    return {s.topic_id: s.name for _, s in topic_settings_in(read, base, headers)}
+
+
+def topic_settings_in(
+    read: Read, base: Position, headers: HeaderBlock
+) -> Iterator[tuple[Position, TopicSetting]]:
+    """Return the topics in CONFIG batches among these headers. Raises `CorruptJournal`."""
     configs = [i for i, kind in enumerate(headers.column("type")) if kind == BatchType.CONFIG]
     for i in configs:
         header = parse_header(headers.header_bytes(i))
         payload = read(header.payload_len, header.position - base + HEADER_LEN)
         try:
             check_payload(header, payload)
-            topic_id, name, *_ = decode_topic(payload)
+            setting = decode_topic(payload)
         except (BadBatch, Malformed) as error:
             raise damaged(base, header.position, error) from error
-        names[topic_id] = name
-    return names
+        yield header.position, setting

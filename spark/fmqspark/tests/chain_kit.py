@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fmqcore.batch.control import Seal, encode_seal
+from fmqcore.batch.control import Seal, encode_seal, encode_topic
 from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.ids import GroupName, TopicId
+from fmqcore.ordered.copies import with_copy
 from fmqcore.ordered.headers import header_sender
+from fmqcore.properties import NONE
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqcore.zk.chain import Chain, ChainGroup, Segment, Sender
 from fmqcore.zk.chain_json import chain_to_json
@@ -63,6 +65,11 @@ class GroupWriter(JournalWriter):
             **{**header_sender(sender, first)._asdict(), **fields},
         )
 
+    def note(self, chain: Chain) -> BatchHeader:
+        """Append the chain, as a master does before a segment's first record."""
+        properties = with_copy(NONE, chain)
+        return self.append(BatchType.CONFIG, encode_topic(TOPIC, "changes", 2, properties))
+
     def seal(self, segment: int) -> BatchHeader:
         """Append SEAL, as the master of a closed segment does."""
         return self.append(BatchType.SEAL, encode_seal(Seal(TOPIC, segment, (0,))))
@@ -104,6 +111,28 @@ def sound() -> Journals:
         g1.send(0, first, last)
     g1.send(1, 7, 9)
     return Journals(g1, g2)
+
+
+def switched(sender: int = 1, *, rolled: bool = False) -> Journals:
+    """Return journals that went on after `CHAIN` was written: segment 4 in g2, and 5 in g1.
+
+    `rolled`: each group begins another segment file between the opening and the first record.
+    """
+    journals = sound()
+    fourth = Segment(4, G2, sender, (NEXT, 10), (32, 0))
+    fifth = Segment(5, G1, sender, (NEXT + 10, 10), (61, 9))
+    chain = CHAIN
+    for writer, segment in ((journals.g2, fourth), (journals.g1, fifth)):
+        assert isinstance(writer, GroupWriter)
+        chain = replace(chain, segments=(*chain.segments, segment))
+        writer.seal(segment.number - 1)
+        writer.open_epoch(writer.epoch + 1)
+        writer.note(chain)
+        if rolled:
+            writer.roll()
+        first = segment.first_sequence[0]
+        writer.send(0, first, first + 9, sender=sender)
+    return journals
 
 
 def ordered_rows() -> list[tuple[int, int, int, bytes]]:

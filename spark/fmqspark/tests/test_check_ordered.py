@@ -22,6 +22,7 @@ from fmqspark.tests.chain_kit import (
     CHAIN,
     G1,
     G2,
+    NEXT,
     GroupWriter,
     Journals,
     batches,
@@ -31,6 +32,7 @@ from fmqspark.tests.chain_kit import (
     members,
     named,
     sound,
+    switched,
 )
 from fmqspark.tests.kit import data_batch, flip, write
 
@@ -191,6 +193,41 @@ def test_tails_above_an_open_segments_commit_end_may_differ(tmp_path: Path) -> N
         paths.append(MemberPath(G1, str(path)))
     others = members(tmp_path)[2:]
     assert checked((*paths, *others)).findings == []
+
+
+# ---- a chain that is older than the directories
+@pytest.mark.parametrize("sender", [1, 2])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_segments_newer_than_the_chain_are_not_judged(
+    tmp_path: Path, sender: int, rolled: bool
+) -> None:
+    paths = members(tmp_path, switched(sender, rolled=rolled))
+    outcome = checked(paths)
+    assert (outcome.findings, outcome.exit_code) == ([], INCOMPLETE)
+    assert outcome.unread == [
+        f"{name} queue 0 from offset {offset} on: newer than the chain, which ends with segment 3; "
+        "write it again, and check again"
+        for name, offset in zip(named(paths), (61, 61, 32, 32), strict=True)
+    ]
+
+
+def test_fault_before_newer_segments_is_still_found(tmp_path: Path) -> None:
+    """A copy of a segment that the chain knows does not hide what comes behind it."""
+    journals, later = sound(), switched()
+    assert isinstance(journals.g1, GroupWriter)
+    journals.g1.note(CHAIN)
+    journals.g1.send(0, NEXT + 3, NEXT + 5)
+    outcome = checked(members(tmp_path, Journals(journals.g1, later.g2)))
+    assert (found(outcome), outcome.exit_code) == ([("O101", 3, 0, 61)], INCONSISTENT)
+
+
+def test_segment_of_a_group_without_a_known_one_is_not_stray(tmp_path: Path) -> None:
+    chain = replace(CHAIN, segments=CHAIN.segments[:1], closing="it is switched off")
+    g2 = GroupWriter()
+    g2.note(CHAIN)
+    g2.send(0, 39, 70)
+    outcome = checked(members(tmp_path, Journals(first_segment(), g2)), chain)
+    assert (outcome.findings, outcome.exit_code) == ([], INCOMPLETE)
 
 
 # ---- faults in the chain

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
-from fmqspark.archive.ledger import FOLDER, Unit, open_book
+from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_unit, put
 from fmqspark.engines.engine import Engine
 from fmqspark.source.files import sync_folder
 from fmqspark.source.options import Request
-from fmqspark.source.ordered import plan_ordered
+from fmqspark.source.ordered import OrderedPlan, plan_ordered
+from fmqspark.source.splits import Split
 
 _QUEUES: Final = 65_536
 
@@ -33,6 +34,8 @@ class OrderedArchive:
     files: int = 0
     rows: int = 0
     failed: list[ArchiveResult] = field(default_factory=list)
+    lost: list[Unit] = field(default_factory=list)
+    """Parts of segments of which retention took records; what is left of them is archived."""
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -40,7 +43,7 @@ class OrderedArchive:
         """The exit code: damage comes first; what is not archived is not done."""
         if any(isinstance(result.failed, CorruptJournal) for result in self.failed):
             return INCONSISTENT
-        return INCOMPLETE if self.failed else DONE
+        return INCOMPLETE if self.failed or self.lost else DONE
 
     def as_data(self) -> dict[str, Any]:
         """Return the outcome for `-o json`."""
@@ -51,6 +54,7 @@ class OrderedArchive:
             "files": self.files,
             "rows": self.rows,
             "notices": self.notices,
+            "lost": [list(unit) for unit in self.lost],
             "failed": [{"unit": list(r.unit), "why": str(r.failed)} for r in self.failed],
         }
 
@@ -75,24 +79,10 @@ def archive_ordered(
                 f"{folder} holds another topic {chain.topic}, which was deleted since: archive "
                 "into another folder"
             )
-        tasks = []
-        for stretch in plan.stretches:
-            segment = chain.segment(stretch.segment)
-            begin = stretch.segment * _QUEUES + stretch.queue
-            unit = Unit(begin, begin + 1)
-            if segment is None or segment.end is None or unit in book.ledger.done:
-                continue
-            order = Order(stretch.segment, stretch.group, stretch.shift)
-            splits = tuple(
-                split
-                for task in plan.tasks
-                if (task.segment, task.queue) == (stretch.segment, stretch.queue)
-                for split in task.task
-            )
-            rate = bytes_per_s / engine.workers
-            tasks.append(ArchiveTask(unit, splits, str(folder), group, rate, order))
+        tasks = _tasks(book, plan, bytes_per_s / engine.workers)
         planned = set(book.ledger.planned)
         book.plan([task.unit for task in tasks if task.unit not in planned], marks)
+        tasks = _without_doubtful(book, plan, outcome, tasks)
         report_progress(0, len(tasks))
         for number, result in enumerate(engine.run(archive_unit, tasks), 1):
             if result.failed is not None:
@@ -109,3 +99,50 @@ def archive_ordered(
         put(fresh, home / f"{group}.chain.json")
         sync_folder(home)
     return outcome
+
+
+def _tasks(book: Book, plan: OrderedPlan, bytes_per_s: float) -> list[ArchiveTask]:
+    """Return what is to be archived: parts of ended segments that are not archived yet."""
+    splits: dict[Unit, list[Split]] = {}
+    for task in plan.tasks:
+        splits.setdefault(_unit(task.segment, task.queue), []).extend(task.task)
+    tasks = []
+    for stretch in plan.stretches:
+        segment, unit = plan.chain.segment(stretch.segment), _unit(stretch.segment, stretch.queue)
+        if segment is None or segment.end is None or unit in book.ledger.done:
+            continue
+        order = Order(stretch.segment, stretch.group, stretch.shift)
+        given = tuple(splits.get(unit, ()))
+        tasks.append(ArchiveTask(unit, given, str(book.folder), book.group, bytes_per_s, order))
+    return tasks
+
+
+def _without_doubtful(
+    book: Book, plan: OrderedPlan, outcome: OrderedArchive, tasks: list[ArchiveTask]
+) -> list[ArchiveTask]:
+    """Note as lost what retention took of these tasks; their rest is archived.
+
+    A task fails instead if a named directory that cannot be read may have all of it.
+    """
+    deleted = {_unit(s.segment, s.queue): (s.group, text) for s, text in plan.deleted.items()}
+    kept = []
+    for task in tasks:
+        group, text = deleted.get(task.unit, (None, ""))
+        if group is not None and plan.left_out[group]:
+            why = Unavailable(
+                f"{text}; {'; '.join(plan.left_out[group])}; archive again with it, as it may have "
+                "them, or do not name it any more, and they are given up"
+            )
+            outcome.failed.append(ArchiveResult(task.unit, failed=why))
+            continue
+        kept.append(task)
+        if group is not None:
+            outcome.lost.append(task.unit)
+            if task.unit not in book.ledger.lost:  # else a run died behind this
+                book.lose(task.unit)
+    return kept
+
+
+def _unit(segment: int, queue: int) -> Unit:
+    begin = segment * _QUEUES + queue
+    return Unit(begin, begin + 1)

@@ -41,6 +41,10 @@ class OrderedPlan:
     tasks: list[OrderedTask] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    deleted: dict[Stretch, str] = field(default_factory=dict)
+    """Stretches of which retention took the begin, or all, each with the sentence on that."""
+    left_out: dict[GroupName, list[str]] = field(default_factory=dict)
+    """By group the directories that could not be read: they may hold what others have deleted."""
 
 
 def plan_ordered(
@@ -61,14 +65,18 @@ def plan_ordered(
     reading = read_order(chain, journals.held())
     plan = OrderedPlan(chain, stretches=reading.stretches, notices=list(reading.notices))
     for stretch in reading.stretches:
-        found = journals.require(stretch, plan.notices)
+        found = journals.require(stretch)
+        if deleted := journals.deleted(stretch, found):
+            plan.deleted[stretch] = deleted
+            plan.notices.append(deleted)
         wanted = narrow(_wanted(request, chain, stretch), found)
         plan.tasks += [
             OrderedTask(task, stretch.segment, stretch.queue, stretch.shift)
             for task in request.cut(found, wanted)
         ]
-    for found in journals.surveys.values():
+    for group, found in journals.surveys.items():
         plan.notices += found.notices
+        plan.left_out[group] = found.left_out
     return plan
 
 
@@ -105,8 +113,8 @@ class _Journals:
         queues = range(self._chain.queues)
         return {last.group: tuple(min(each.get(queue, 0) for each in ends) for queue in queues)}
 
-    def require(self, stretch: Stretch, notices: list[str]) -> Survey:
-        """Return the journal that holds all of a stretch; `notices` gets what retention took."""
+    def require(self, stretch: Stretch) -> Survey:
+        """Return the journal that holds a stretch up to its end."""
         found = self._survey(stretch)
         end = self._ends(found).get(stretch.queue, 0)
         if end < stretch.end:
@@ -115,14 +123,18 @@ class _Journals:
                 f"{stretch.group}, but its directories are committed up to {end} only: name the "
                 "directory of another member, wait 2 s for a checkpoint, or set option uncommitted"
             )
+        return found
+
+    def deleted(self, stretch: Stretch, found: Survey) -> str:
+        """Return the sentence on what retention took of a stretch; "" if all is there."""
         before = found.segments[0].before if found.segments else {}
         begin = before.get((self._chain.topic_id, stretch.queue), 0)
-        if begin > stretch.first:
-            notices.append(
-                f"segment {stretch.segment} queue {stretch.queue}: retention of {stretch.group} "
-                f"has deleted offsets {stretch.first} to {min(begin, stretch.end)}"
-            )
-        return found
+        if begin <= stretch.first:
+            return ""
+        return (
+            f"segment {stretch.segment} queue {stretch.queue}: retention of {stretch.group} "
+            f"has deleted offsets {stretch.first} to {min(begin, stretch.end)}"
+        )
 
     def _survey(self, stretch: Stretch) -> Survey:
         found = self.surveys.get(stretch.group)

@@ -8,10 +8,12 @@ the topic's order per queue, and a replay sends them in that order.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
+from fmqcore.zk.chain import Chain
 from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
 from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
@@ -19,7 +21,7 @@ from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_un
 from fmqspark.engines.engine import Engine
 from fmqspark.source.files import sync_folder
 from fmqspark.source.options import Request
-from fmqspark.source.ordered import OrderedPlan, plan_ordered
+from fmqspark.source.ordered import KEEPING, OrderedPlan, dropped_until, plan_ordered
 from fmqspark.source.splits import Split
 
 _QUEUES: Final = 65_536
@@ -35,7 +37,7 @@ class OrderedArchive:
     rows: int = 0
     failed: list[ArchiveResult] = field(default_factory=list)
     lost: list[Unit] = field(default_factory=list)
-    """Parts of segments of which retention took records; what is left of them is archived."""
+    """Whole segments that the chain has dropped, and parts of which retention took records."""
     notices: list[str] = field(default_factory=list)
 
     @property
@@ -79,9 +81,11 @@ def archive_ordered(
                 f"{folder} holds another topic {chain.topic}, which was deleted since: archive "
                 "into another folder"
             )
+        _give_up_dropped(book, chain, outcome)
         tasks = _tasks(book, plan, bytes_per_s / engine.workers)
         planned = set(book.ledger.planned)
         book.plan([task.unit for task in tasks if task.unit not in planned], marks)
+        _note_empty(book, chain)
         tasks = _without_doubtful(book, plan, outcome, tasks)
         report_progress(0, len(tasks))
         for number, result in enumerate(engine.run(archive_unit, tasks), 1):
@@ -99,6 +103,58 @@ def archive_ordered(
         put(fresh, home / f"{group}.chain.json")
         sync_folder(home)
     return outcome
+
+
+def _give_up_dropped(book: Book, chain: Chain, outcome: OrderedArchive) -> None:
+    """Note as lost the segments that the chain has dropped before they were archived.
+
+    All consumer groups had read them, or retention had emptied them: it does not know any more
+    which records were theirs.
+    """
+    ledger, planned = book.ledger, [*book.ledger.planned, *book.ledger.lost]
+    numbers = {number for unit in planned for number in _segments(unit)}
+    waiting = [unit for unit in ledger.pending if unit.begin // _QUEUES <= chain.floor.number]
+    never = list[Unit]()
+    for number in range(1, dropped_until(chain) + 1):
+        whole = Unit(number * _QUEUES, (number + 1) * _QUEUES)
+        if number in numbers:
+            continue
+        if never and never[-1].end == whole.begin:
+            never[-1] = Unit(never[-1].begin, whole.end)
+        else:
+            never.append(whole)
+    for unit in (*waiting, *never):
+        book.remove_files(unit)
+        book.lose(unit)
+        outcome.lost.append(unit)
+        outcome.notices.append(
+            f"{_place(unit)}: dropped from the chain before it was archived, and given up; "
+            f"{KEEPING}"
+        )
+
+
+def _note_empty(book: Book, chain: Chain) -> None:
+    """Note ended segments without a record, so that they count as archived once dropped."""
+    numbers = {number for unit in book.ledger.planned for number in _segments(unit)}
+    for segment in takewhile(lambda segment: segment.end is not None, chain.segments):
+        if segment.number not in numbers:
+            unit = _unit(segment.number, 0)
+            book.plan([unit], {})
+            book.finish(unit, [])
+
+
+def _segments(unit: Unit) -> range:
+    return range(unit.begin // _QUEUES, (unit.end - 1) // _QUEUES + 1)
+
+
+def _place(unit: Unit) -> str:
+    """Return a unit in words: one queue of a segment, or whole segments."""
+    numbers = _segments(unit)
+    if unit.end - unit.begin == 1:
+        return f"segment {numbers[0]} queue {unit.begin % _QUEUES}"
+    if len(numbers) == 1:
+        return f"segment {numbers[0]}"
+    return f"each of segments {numbers[0]} to {numbers[-1]}"
 
 
 def _tasks(book: Book, plan: OrderedPlan, bytes_per_s: float) -> list[ArchiveTask]:
@@ -122,7 +178,7 @@ def _without_doubtful(
 ) -> list[ArchiveTask]:
     """Note as lost what retention took of these tasks; their rest is archived.
 
-    A task fails instead if a named directory that cannot be read may have all of it.
+    A task fails instead if a named directory that cannot be read may have all records.
     """
     deleted = {_unit(s.segment, s.queue): (s.group, text) for s, text in plan.deleted.items()}
     kept = []

@@ -9,7 +9,7 @@ Leaves nothing on disk.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import GroupName
@@ -22,6 +22,8 @@ from fmqspark.source.options import Request
 from fmqspark.source.planning import Task
 from fmqspark.source.snaps import counted
 from fmqspark.source.survey import Survey, survey
+
+KEEPING: Final = "a named consumer group that reads later keeps segments until then"
 
 
 class OrderedTask(NamedTuple):
@@ -64,6 +66,11 @@ def plan_ordered(
     journals = _Journals(chain, request, members_of(chain, request.directories))
     reading = read_order(chain, journals.held())
     plan = OrderedPlan(chain, stretches=reading.stretches, notices=list(reading.notices))
+    if dropped := dropped_until(chain):
+        plan.notices.append(
+            f"nothing is read of segments 1 to {dropped}: the chain has dropped them, because all "
+            f"consumer groups had read them, or retention had emptied them; {KEEPING}"
+        )
     for stretch in reading.stretches:
         found = journals.require(stretch)
         if deleted := journals.deleted(stretch, found):
@@ -78,6 +85,15 @@ def plan_ordered(
         plan.notices += found.notices
         plan.left_out[group] = found.left_out
     return plan
+
+
+def dropped_until(chain: Chain) -> int:
+    """Return the last dropped segment that had records; 0: there is none."""
+    floor = chain.floor
+    records = [place.segment for place in floor.last_records if place is not None]
+    if records:
+        return max(records)
+    return floor.number if any(floor.last_sequence) else 0
 
 
 def _wanted(request: Request, chain: Chain, stretch: Stretch) -> Wanted:

@@ -5,18 +5,31 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.ids import Offset
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.ordered.headers import header_sender
-from fmqcore.zk.chain import Chain, Segment
-from fmqspark.archive.ledger import Ledger, Unit, load
+from fmqcore.zk.chain import Chain, Floor, RecordPlace, Segment
+from fmqspark.archive.ledger import Hole, Ledger, Unit, load
 from fmqspark.archive.replay import Replay
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.options import understand
-from fmqspark.tests.chain_kit import CHAIN, G1, G2, TOPIC, GroupWriter, chain_file
-from fmqspark.tests.kit import write
+from fmqspark.source.ordered import plan_ordered
+from fmqspark.tests.chain_kit import (
+    CHAIN,
+    G1,
+    G2,
+    TOPIC,
+    GroupWriter,
+    chain_file,
+    members,
+    named,
+    sound,
+)
+from fmqspark.tests.kit import data_batch, flip, write
 
 pytestmark = pytest.mark.spark
 GROUP = "ordered-changes"
+END = replace(CHAIN.segments[2], number=4, end=(61, 9))
 FIRST = Unit(1 * 65536, 1 * 65536 + 1)
 
 
@@ -96,3 +109,69 @@ def test_nothing_is_given_up_beside_an_unread_directory(tmp_path: Path) -> None:
     checkpoint.write_bytes(stored)
     assert archived(tmp_path, part.chain, *given) == (0, part.records, [])
     assert ledger(tmp_path).holes == []
+
+
+# ---- what the chain has dropped
+def dropped(floor: Floor, chain: Chain = CHAIN) -> Chain:
+    """Return the chain as it is once its first segments are dropped."""
+    left = tuple(segment for segment in chain.segments if segment.number > floor.number)
+    return replace(chain, segments=left, floor=floor)
+
+
+TWO = Floor(2, 1, (70, 6), (), (RecordPlace(1, 70, 2, G2, Offset(31)), None))
+"""The floor above segments 1 and 2 of `CHAIN`."""
+
+
+def test_segments_dropped_before_the_first_run_are_lost(tmp_path: Path) -> None:
+    given = named(members(tmp_path))
+    lost = Unit(1 * 65536, 3 * 65536)
+    assert archived(tmp_path, dropped(TWO), *given) == (3, 0, [lost])
+    assert ledger(tmp_path).holes == [Hole(*lost, lost=True)]
+    assert archived(tmp_path, dropped(TWO), *given) == (0, 0, [])
+
+
+def test_dropped_segments_that_are_archived_are_not_lost(tmp_path: Path) -> None:
+    given = named(members(tmp_path))
+    assert archived(tmp_path, CHAIN, *given) == (0, 76, [])
+    assert archived(tmp_path, dropped(TWO), *given) == (0, 0, [])
+    assert ledger(tmp_path).holes == []
+
+
+def test_part_that_waited_is_lost_once_dropped(tmp_path: Path) -> None:
+    given = members(tmp_path)
+    for member in given[:2]:
+        flip(Path(member.path), data_batch(10, sound().g1).position + 100)
+    code, _, lost = archived(tmp_path, CHAIN, *named(given))
+    assert (code, lost) == (2, [])
+    assert archived(tmp_path, dropped(TWO), *named(given)) == (3, 0, [FIRST])
+    assert ledger(tmp_path).holes == [Hole(*FIRST, lost=True)]
+
+
+def test_empty_segment_that_was_seen_is_not_lost(tmp_path: Path) -> None:
+    """Segment 3 got no record, and then segment 4 all of them."""
+    empty = replace(CHAIN.segments[2], end=CHAIN.segments[2].start)
+    last = replace(CHAIN.segments[2], number=4)
+    chain = replace(CHAIN, segments=(*CHAIN.segments[:2], empty, last))
+    ended = replace(chain, closing="it is switched off", segments=(*chain.segments[:3], END))
+    given = named(members(tmp_path))
+    assert archived(tmp_path, chain, *given) == (0, 76, [])
+    floor = Floor(4, 1, (89, 9), (), (RecordPlace(1, 89, 4, G1, Offset(60)), None))
+    assert archived(tmp_path, ended, *given) == (0, 22, [])
+    assert archived(tmp_path, dropped(floor, ended), *given) == (0, 0, [])
+
+
+def test_segments_dropped_without_a_record_are_not_lost(tmp_path: Path) -> None:
+    given = named(members(tmp_path))
+    assert archived(tmp_path, CHAIN, *given) == (0, 76, [])
+    empty = replace(TWO, number=5)
+    last = replace(CHAIN.segments[2], number=6)
+    chain = replace(CHAIN, segments=(last,), floor=empty)
+    assert archived(tmp_path, chain, *given) == (0, 0, [])
+
+
+def test_read_reports_what_the_chain_has_dropped(tmp_path: Path) -> None:
+    given = {"path": ",".join(named(members(tmp_path)))}
+    file = chain_file(tmp_path, dropped(TWO))
+    (notice,) = plan_ordered(understand(given | {"chain": str(file)})).notices
+    assert notice.startswith("nothing is read of segments 1 to 2: the chain has dropped them")
+    assert "a named consumer group" in notice

@@ -13,8 +13,8 @@ part of the archive. Files of a range that it never planned show that the ledger
 lost: then nothing is added, as readers of the folder would see records twice.
 
 On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last line is void),
-`_fmq/<group>.lock` (`flock` of the running job), `_fmq/plan.lock` (of the planning job, whatever
-group), `_fmq/tmp-*` (files being made).
+`_fmq/<group>.lock` (`flock` of the running job), `_fmq/plan-.lock` (of the planning job, whatever
+group; no name ends in `-`, so it is no group's), `_fmq/tmp-*` (files being made).
 """
 
 import fcntl
@@ -203,7 +203,7 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
 @contextmanager
 def one_plans(folder: Path) -> Iterator[None]:
     """Keep other jobs from planning in that archive: what is there under other names stays so."""
-    fd = os.open(folder / FOLDER / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(folder / FOLDER / "plan-.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

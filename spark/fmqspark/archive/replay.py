@@ -10,7 +10,8 @@ then, in journal order. A replay that goes past one on purpose (`skip_lost`, `sk
 so with a version that did not look, keeps the order of files that was noted: what was started stays
 where it is, and what comes to be archived of that range is sent behind it. Nothing is sent twice.
 
-On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>.lock`.
+On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>-.lock` (no name ends in
+`-`, so it is no group's).
 """
 
 import fcntl
@@ -132,7 +133,7 @@ class Replay:
 
         Raises `DirectoryLocked`, `InvalidArgument`.
         """
-        path = self._path.with_suffix(".lock")
+        path = self._path.with_name(f"{self._path.stem}-.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from fmqspark.archive import ledger
-from fmqspark.archive.ledger import ArchivedFile, Unit, is_scratch, open_book, scratch_name
+from fmqspark.archive.ledger import (
+    ArchivedFile,
+    Unit,
+    is_scratch,
+    one_plans,
+    open_book,
+    scratch_name,
+)
 from fmqspark.archive.replay import Place, Replay
 
 ONE, TWO = Unit(0, 100), Unit(100, 200)
@@ -89,3 +96,17 @@ def test_replay_continues_where_the_previous_one_ended(tmp_path: Path) -> None:
     with second.at_work():
         assert (second.place, second.state) == (Place(0, 5), {"producer": 9})
         assert second.done_before == 5
+
+
+def test_locks_of_groups_are_no_others(tmp_path: Path) -> None:
+    """A group may be called as the planning is, or as a replay."""
+    with open_book(tmp_path, "g") as book:
+        book.begin(["t"])
+    replay = Replay(tmp_path, "t", None, "x")
+    with (
+        one_plans(tmp_path),
+        replay.at_work(),
+        open_book(tmp_path, "plan"),
+        open_book(tmp_path, "replay-x"),
+    ):
+        pass

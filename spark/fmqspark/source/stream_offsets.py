@@ -97,3 +97,8 @@ def widened(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
         if is_now.first < was.first or is_now.end > was.end:
             found.append(name)
     return tuple(found)
+
+
+def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options that do not select the same as before."""
+    return tuple(name for name in (*_SETS, *_RANGES) if before.get(name) != now.get(name))

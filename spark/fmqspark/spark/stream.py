@@ -34,6 +34,7 @@ from fmqspark.source.stream_offsets import (
     STARTING,
     Offset,
     batch_start,
+    changed_options,
     ignored_start,
     selection_of,
     widened,
@@ -95,6 +96,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report(note)
         if begin >= until:
             return []
+        self._require_same_selection(end)
         found = self._survey(begin, until)
         for offset in (start, end):
             self._require_same_journal(found, offset)
@@ -121,6 +123,25 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"positions {begin} to {min(until, found.begin)} are deleted (retention): the stream "
             "goes on without them (failOnDataLoss is false)"
         )
+
+    def _require_same_selection(self, end: Offset) -> None:
+        """Raise `InvalidArgument` if a micro-batch was planned with options that select otherwise.
+
+        Its end is stored with those, so a later change would miss what it did not read.
+        `failOnDataLoss` false allows it.
+        """
+        planned = end.get(SELECTION, self._selection)
+        if changed := changed_options(planned, self._selection):
+            message = (
+                f"the micro-batch up to position {end[POSITION]} was planned with other options "
+                f"({', '.join(changed)}) and is not committed yet"
+            )
+            if self._request.fail_on_data_loss:
+                raise InvalidArgument(
+                    f"{message}: set the options back until it is, or set failOnDataLoss to false "
+                    "to read it with the new ones"
+                )
+            self._report(f"{message}; it is read with the new ones (failOnDataLoss is false)")
 
     def _require_read(self, start: Offset, begin: int) -> None:
         """Raise `InvalidArgument` if changed options select records behind the stream.

@@ -269,6 +269,31 @@ def test_unreadable_earlier_records_are_not_taken_for_none(tmp_path: Path) -> No
         reader.partitions(start, next_end(reader, start))
 
 
+@pytest.mark.parametrize(("before", "now"), [("orders,late", "orders"), ("orders", "late,orders")])
+@pytest.mark.parametrize("committed", [False, True])
+def test_planned_batch_is_not_read_with_other_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, now: str, committed: bool
+) -> None:
+    """A later batch, or the first one, which Spark stored and did not commit."""
+    a = write(tmp_path / "a", TWO, commit_end=LATE[0].position)
+    planned = stream(a, topic=before)
+    start = stored(planned.initialOffset())
+    if committed:
+        start = next_end(planned, start)
+    grow(a, TWO)
+    end = next_end(planned, start)
+    again = stream(a, topic=now)
+    start = start if committed else stored(again.initialOffset())
+    with pytest.raises(InvalidArgument, match=r"planned with other options \(topic\) and is not"):
+        again.partitions(start, end)
+    back = stream(a, topic=",".join(reversed(before.split(","))))
+    assert values(back, start, end)
+    assert "planned with" not in capsys.readouterr().err
+    go_on = stream(a, topic=now, failOnDataLoss="false")
+    assert (15 in values(go_on, start, end)) == ("late" in now)
+    assert "it is read with the new ones (failOnDataLoss is false)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("before", "now", "wider"),
     [

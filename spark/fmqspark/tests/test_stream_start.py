@@ -171,7 +171,7 @@ def test_changed_start_after_first_commit_is_named_once(
         assert values(again, end, next_end(again, end)) == list(range(100, 200))
     output = capsys.readouterr().err
     assert output.count("startingPosition is 'latest' and was 'earliest'") == 1
-    assert f"continue at position {end['position']}" in output
+    assert f"goes on at position {end['position']}" in output
 
 
 def test_nothing_new_leaves_the_offset_as_it_is(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.chain_json import chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
-from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
+from fmqspark.archive.ledger import FOLDER, Book, Ledger, Unit, load, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_unit, put
 from fmqspark.engines.engine import Engine
 from fmqspark.source.files import sync_folder
 from fmqspark.source.options import Request
-from fmqspark.source.ordered import KEEPING, OrderedPlan, dropped_until, plan_ordered
+from fmqspark.source.ordered import KEEPING, OrderedPlan, chain_of, dropped_until, plan_ended
 from fmqspark.source.splits import Split
 
 _QUEUES: Final = 65_536
@@ -69,9 +69,10 @@ def archive_ordered(
     report_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> OrderedArchive:
     """Archive what has ended and is not archived yet. Raises what planning and reading raise."""
-    plan = plan_ordered(request)
-    chain = plan.chain
+    chain = chain_of(request)
     group = f"ordered-{chain.topic}"
+    done = (load(folder, group) or Ledger()).done
+    plan = plan_ended(request, chain, lambda s: _unit(s.segment, s.queue) not in done)
     outcome = OrderedArchive(group, notices=plan.notices)
     with open_book(folder, group) as book:
         book.begin([chain.topic])
@@ -164,8 +165,8 @@ def _tasks(book: Book, plan: OrderedPlan, bytes_per_s: float) -> list[ArchiveTas
         splits.setdefault(_unit(task.segment, task.queue), []).extend(task.task)
     tasks = []
     for stretch in plan.stretches:
-        segment, unit = plan.chain.segment(stretch.segment), _unit(stretch.segment, stretch.queue)
-        if segment is None or segment.end is None or unit in book.ledger.done:
+        unit = _unit(stretch.segment, stretch.queue)
+        if unit in book.ledger.done:  # by another run since
             continue
         order = Order(stretch.segment, stretch.group, stretch.shift)
         given = tuple(splits.get(unit, ()))

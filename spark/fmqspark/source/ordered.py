@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import GroupName
-from fmqcore.ordered.reading import Stretch, read_order
+from fmqcore.ordered.reading import Reading, Stretch, read_order
 from fmqcore.scan.selection import Range, Wanted
 from fmqcore.zk.chain import Chain
-from fmqspark.source.members import MemberPath, members_of, paths_of, read_chain
+from fmqspark.source.members import members_of, paths_of, read_chain
 from fmqspark.source.names import add_topic_names
 from fmqspark.source.options import Request
 from fmqspark.source.planning import Task
@@ -57,20 +57,45 @@ def plan_ordered(
     Raises `InvalidArgument`, `Unavailable` if a journal lacks what the chain names, and what
     reading raises.
     """
-    topics = request.topics or ("",)
-    if len(topics) > 1:
-        raise InvalidArgument(
-            f"topics {', '.join(topics)}: name one topic, as a chain belongs to one"
-        )
-    chain = read_chain(Path(request.chain), topics[0])
-    journals = _Journals(chain, request, members_of(chain, request.directories))
-    reading = read_order(chain, journals.held())
-    plan = OrderedPlan(chain, stretches=reading.stretches, notices=list(reading.notices))
+    chain = chain_of(request)
+    journals = _Journals(chain, request)
+    plan = _planned(request, chain, read_order(chain, journals.held()), journals, narrow)
     if dropped := dropped_until(chain):
         plan.notices.append(
             f"nothing is read of segments 1 to {dropped}: the chain has dropped them, because all "
             f"consumer groups had read them, or retention had emptied them; {KEEPING}"
         )
+    return plan
+
+
+def plan_ended(request: Request, chain: Chain, is_wanted: Callable[[Stretch], bool]) -> OrderedPlan:
+    """Plan a read of those wanted of the ended segments; the journals of others may be away.
+
+    Raises what `plan_ordered` raises.
+    """
+    ended, notices = read_order(chain, {})
+    reading = Reading([stretch for stretch in ended if is_wanted(stretch)], notices)
+    return _planned(request, chain, reading, _Journals(chain, request), lambda wanted, _: wanted)
+
+
+def chain_of(request: Request) -> Chain:
+    """Return the chain that a request names. Raises `InvalidArgument`, `OSError`."""
+    topics = request.topics or ("",)
+    if len(topics) > 1:
+        raise InvalidArgument(
+            f"topics {', '.join(topics)}: name one topic, as a chain belongs to one"
+        )
+    return read_chain(Path(request.chain), topics[0])
+
+
+def _planned(
+    request: Request,
+    chain: Chain,
+    reading: Reading,
+    journals: "_Journals",
+    narrow: Callable[[Wanted, Survey], Wanted],
+) -> OrderedPlan:
+    plan = OrderedPlan(chain, stretches=reading.stretches, notices=list(reading.notices))
     for stretch in reading.stretches:
         found = journals.require(stretch)
         if deleted := journals.deleted(stretch, found):
@@ -111,10 +136,10 @@ def _wanted(request: Request, chain: Chain, stretch: Stretch) -> Wanted:
 class _Journals:
     """The journals of the groups, surveyed when a stretch needs them."""
 
-    def __init__(self, chain: Chain, request: Request, members: tuple[MemberPath, ...]) -> None:
+    def __init__(self, chain: Chain, request: Request) -> None:
         self._chain = chain
         self._request = request
-        self._members = members
+        self._members = members_of(chain, request.directories)
         self.surveys: dict[GroupName, Survey] = {}
 
     def held(self) -> Mapping[GroupName, tuple[int, ...]]:

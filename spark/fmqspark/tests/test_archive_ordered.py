@@ -13,6 +13,11 @@ from fmqspark.source.options import understand
 from fmqspark.tests.chain_kit import CHAIN, chain_file, members, named, ordered_rows
 
 pytestmark = pytest.mark.spark
+ENDED = replace(
+    CHAIN,
+    closing="switched",
+    segments=(*CHAIN.segments[:2], replace(CHAIN.segments[2], end=(61, 9))),
+)
 
 
 def test_archive_keeps_order_segment_and_sequence(tmp_path: Path) -> None:
@@ -25,16 +30,11 @@ def test_archive_keeps_order_segment_and_sequence(tmp_path: Path) -> None:
     open_chain = str(chain_file(tmp_path))
     first = archive_ordered(understand({"path": paths, "chain": open_chain}), out, LocalEngine())
     assert (first.exit_code, first.rows) == (0, 40 + 30 + 6)
-    ended = replace(
-        CHAIN,
-        closing="switched",
-        segments=(*CHAIN.segments[:2], replace(CHAIN.segments[2], end=(61, 9))),
-    )
-    given = {"path": paths, "chain": str(chain_file(tmp_path, ended))}
+    given = {"path": paths, "chain": str(chain_file(tmp_path, ENDED))}
     second = archive_ordered(understand(given), out, LocalEngine())
     assert (second.exit_code, second.rows) == (0, 19 + 3)
     assert archive_ordered(understand(given), out, LocalEngine()).rows == 0
-    assert chain_from_json((out / "_fmq/ordered-changes.chain.json").read_bytes()) == ended
+    assert chain_from_json((out / "_fmq/ordered-changes.chain.json").read_bytes()) == ENDED
     rows = [
         row
         for file in sorted(out.glob("topic=changes/date=*/*.parquet"), key=lambda p: p.name)
@@ -62,3 +62,28 @@ def test_archive_command_takes_a_chain(tmp_path: Path, capsys: pytest.CaptureFix
     assert "76 records in " in capsys.readouterr().out
     assert app(args=[*given, "--group", "g1"], prog_name="job", standalone_mode=False) == 64
     assert "leave --connect" in capsys.readouterr().err
+
+
+def test_segments_that_are_archived_need_no_directory(tmp_path: Path) -> None:
+    """The disks of g2 are away: its segment 2 is archived, and segment 3 of g1 ended since."""
+    from fmqspark.archive.ordered import archive_ordered
+
+    paths = named(members(tmp_path))
+    given = {"path": ",".join(paths), "chain": str(chain_file(tmp_path))}
+    first = archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+    assert (first.exit_code, first.rows) == (0, 40 + 30 + 6)
+    for directories in (paths[:2], [*paths[:2], f"g2={tmp_path}/away"]):
+        given = {"path": ",".join(directories), "chain": str(chain_file(tmp_path, ENDED))}
+        again = archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+        assert again.exit_code == 0
+    assert archive_ordered(understand(given), tmp_path / "out", LocalEngine()).rows == 0
+
+
+def test_open_segment_needs_no_directory(tmp_path: Path) -> None:
+    from fmqspark.archive.ordered import archive_ordered
+
+    chain = replace(CHAIN, segments=(*CHAIN.segments[:1], replace(CHAIN.segments[1], end=None)))
+    paths = [*named(members(tmp_path))[:2], f"g2={tmp_path}/away"]
+    given = {"path": ",".join(paths), "chain": str(chain_file(tmp_path, chain))}
+    outcome = archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+    assert (outcome.exit_code, outcome.rows) == (0, 46)

@@ -7,14 +7,15 @@ the topic's order per queue, and a replay sends them in that order.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
+from fmqcore.errors import CorruptJournal, InvalidArgument, Malformed, Unavailable
 from fmqcore.zk.chain import Chain
-from fmqcore.zk.chain_json import chain_to_json
+from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
 from fmqspark.archive.ledger import FOLDER, Book, Ledger, Unit, load, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_unit, put
@@ -98,12 +99,27 @@ def archive_ordered(
                 outcome.files += len(result.files)
                 outcome.rows += sum(file.rows for file in result.files)
             report_progress(number, len(tasks))
-        home = folder / FOLDER
-        fresh = home / f"{group}.chain.tmp"
-        fresh.write_bytes(chain_to_json(chain))
-        put(fresh, home / f"{group}.chain.json")
-        sync_folder(home)
+        _keep_chain(folder / FOLDER, group, chain)
     return outcome
+
+
+def _keep_chain(home: Path, group: str, chain: Chain) -> None:
+    """Store the chain, unless a newer one is there."""
+    target = home / f"{group}.chain.json"
+    with suppress(FileNotFoundError, Malformed):
+        if _age(chain_from_json(target.read_bytes())) > _age(chain):
+            return
+    fresh = home / f"{group}.chain.tmp"
+    fresh.write_bytes(chain_to_json(chain))
+    put(fresh, target)
+    sync_folder(home)
+
+
+def _age(chain: Chain) -> tuple[int, int, int]:
+    """Return what never falls while a chain goes on: opened, ended and dropped segments."""
+    dropped = chain.floor.number
+    ended = sum(segment.end is not None for segment in chain.segments)
+    return chain.next_number, dropped + ended, dropped
 
 
 def _give_up_dropped(book: Book, chain: Chain, outcome: OrderedArchive) -> None:

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.zk.chain import Floor
 from fmqcore.zk.chain_json import chain_from_json
 from fmqspark.archive.replay import Replay
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.options import understand
-from fmqspark.tests.chain_kit import CHAIN, chain_file, members, named, ordered_rows
+from fmqspark.tests.chain_kit import (
+    CHAIN,
+    chain_file,
+    members,
+    named,
+    ordered_rows,
+)
 
 pytestmark = pytest.mark.spark
 ENDED = replace(
@@ -87,3 +94,29 @@ def test_open_segment_needs_no_directory(tmp_path: Path) -> None:
     given = {"path": ",".join(paths), "chain": str(chain_file(tmp_path, chain))}
     outcome = archive_ordered(understand(given), tmp_path / "out", LocalEngine())
     assert (outcome.exit_code, outcome.rows) == (0, 46)
+
+
+def test_older_chain_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    """Older by a segment, by an end that it does not know, or by what it has not dropped."""
+    from fmqspark.archive.ordered import archive_ordered
+
+    paths = ",".join(named(members(tmp_path)))
+    floor = Floor(1, 1, (40, 6))
+    dropped = replace(ENDED, segments=ENDED.segments[1:], floor=floor)
+    fewer = replace(ENDED, segments=ENDED.segments[:2])
+    for chain in (dropped, ENDED, CHAIN, fewer):
+        given = {"path": paths, "chain": str(chain_file(tmp_path, chain))}
+        archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+        stored = (tmp_path / "out/_fmq/ordered-changes.chain.json").read_bytes()
+        assert chain_from_json(stored) == dropped
+
+
+def test_damaged_copy_of_the_chain_is_replaced(tmp_path: Path) -> None:
+    from fmqspark.archive.ordered import archive_ordered
+
+    home = tmp_path / "out" / "_fmq"
+    home.mkdir(parents=True)
+    (home / "ordered-changes.chain.json").write_text("{")
+    given = {"path": ",".join(named(members(tmp_path))), "chain": str(chain_file(tmp_path))}
+    archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+    assert chain_from_json((home / "ordered-changes.chain.json").read_bytes()) == CHAIN

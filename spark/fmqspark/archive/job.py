@@ -9,7 +9,6 @@ What no replica gives now (a segment that is missing, or whose begin no replica 
 planned, too, and left out: a later run archives it, and until then the archive's readers know.
 """
 
-import shutil
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +20,9 @@ from fmqcore.scan.selection import Range, Wanted
 from fmqspark.archive.integrity import Amiss, compare_sizes
 from fmqspark.archive.journal_identity import only_here, same_journal
 from fmqspark.archive.ledger import (
-    FOLDER,
     Book,
     Ledger,
     Unit,
-    is_scratch,
     load,
     one_plans,
     open_book,
@@ -132,7 +129,7 @@ def run_archive(
         with one_plans(options.folder):
             only_here(options.folder, options.group, topics, found, book.ledger)
             book.begin(topics)
-            _tidy(book)
+            book.remove_scratch()
             units = _pending(book, found, outcome) + _new(book, found, outcome)
         if topics is not None:
             units = [unit for unit in units if _named(found, unit, outcome)]
@@ -273,13 +270,6 @@ def _nothing_hidden(book: Book, found: Survey) -> None:
         "it any more (of brokers: take it out of the group), and they are given up"
     )
     raise Unavailable(message) if found.last else OSError(message)
-
-
-def _tidy(book: Book) -> None:
-    """Remove files that were being made when a run died."""
-    for scratch in (book.folder / FOLDER).glob(f"tmp-{book.group}-*"):
-        if is_scratch(book.group, scratch.name):
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:

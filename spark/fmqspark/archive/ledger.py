@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -166,6 +167,12 @@ class Book:
         """Remove the files that a dead run made of a unit."""
         for path in self.folder.glob(f"topic=*/date=*/{file_name(self.group, unit)}"):
             path.unlink()
+
+    def remove_scratch(self) -> None:
+        """Remove files that were being made when a run died."""
+        for scratch in (self.folder / FOLDER).glob(f"tmp-{self.group}-*"):
+            if is_scratch(self.group, scratch.name):
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def _append(self, row: dict[str, Any]) -> None:
         append(self._fd, json.dumps(row).encode() + b"\n")

@@ -83,6 +83,7 @@ def archive_ordered(
                 f"{folder} holds another topic {chain.topic}, which was deleted since: archive "
                 "into another folder"
             )
+        book.remove_scratch()
         _give_up_dropped(book, chain, outcome)
         tasks = _tasks(book, plan, bytes_per_s / engine.workers)
         planned = set(book.ledger.planned)

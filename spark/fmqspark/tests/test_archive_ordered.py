@@ -8,6 +8,7 @@ import pytest
 
 from fmqcore.zk.chain import Floor
 from fmqcore.zk.chain_json import chain_from_json
+from fmqspark.archive.ledger import Unit, scratch_name
 from fmqspark.archive.replay import Replay
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.options import understand
@@ -120,3 +121,18 @@ def test_damaged_copy_of_the_chain_is_replaced(tmp_path: Path) -> None:
     given = {"path": ",".join(named(members(tmp_path))), "chain": str(chain_file(tmp_path))}
     archive_ordered(understand(given), tmp_path / "out", LocalEngine())
     assert chain_from_json((home / "ordered-changes.chain.json").read_bytes()) == CHAIN
+
+
+def test_scratch_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    from fmqspark.archive.ordered import archive_ordered
+
+    given = {"path": ",".join(named(members(tmp_path))), "chain": str(chain_file(tmp_path))}
+    archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+    home = tmp_path / "out" / "_fmq"
+    scratch = home / scratch_name("ordered-changes", Unit(65536, 65537), "a" * 32)
+    other = home / scratch_name("ordered-changes-b", Unit(65536, 65537), "a" * 32)
+    for folder in (scratch, other):
+        folder.mkdir()
+        (folder / "x.part").touch()
+    archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+    assert [path.name for path in home.glob("tmp-*")] == [other.name]

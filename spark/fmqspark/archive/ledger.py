@@ -18,6 +18,7 @@ group; no name ends in `-`, so it is no group's), `_fmq/tmp-*` (files being made
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
-from fmqcore.names import require_name
+from fmqcore.names import MAX_NAME, require_name
 from fmqspark.source.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
@@ -263,6 +264,14 @@ def is_scratch(group: str, name: str) -> bool:
 def groups(folder: Path) -> list[str]:
     """Return the groups that an archive holds."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.ledger"))
+
+
+def bounded_name(name: str) -> str:
+    """Return a name, or as much as names may have, made unique by a hash of the whole."""
+    if len(name) <= MAX_NAME:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: MAX_NAME - len(mark) - 1]}-{mark}"
 
 
 def append(fd: int, line: bytes) -> None:

@@ -17,7 +17,7 @@ from fmqcore.errors import CorruptJournal, InvalidArgument, Malformed, Unavailab
 from fmqcore.zk.chain import Chain
 from fmqcore.zk.chain_json import chain_from_json, chain_to_json
 from fmqspark.archive.job import DONE, INCOMPLETE, INCONSISTENT
-from fmqspark.archive.ledger import FOLDER, Book, Ledger, Unit, load, open_book
+from fmqspark.archive.ledger import FOLDER, Book, Ledger, Unit, bounded_name, load, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, Order, archive_unit, put
 from fmqspark.engines.engine import Engine
 from fmqspark.source.files import sync_folder
@@ -71,7 +71,7 @@ def archive_ordered(
 ) -> OrderedArchive:
     """Archive what has ended and is not archived yet. Raises what planning and reading raise."""
     chain = chain_of(request)
-    group = f"ordered-{chain.topic}"
+    group = bounded_name(f"ordered-{chain.topic}")
     done = (load(folder, group) or Ledger()).done
     plan = plan_ended(request, chain, lambda s: _unit(s.segment, s.queue) not in done)
     outcome = OrderedArchive(group, notices=plan.notices)

@@ -15,7 +15,6 @@ On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>-.lo
 """
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +23,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
-from fmqcore.names import MAX_NAME
 from fmqspark.archive.integrity import REMEDY, require_whole
-from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
+from fmqspark.archive.ledger import (
+    FOLDER,
+    ArchivedFile,
+    Hole,
+    Ledger,
+    Unit,
+    bounded_name,
+    groups,
+    load,
+)
 from fmqspark.source.files import sync_folder
 
 CHUNK: Final = 5000
@@ -271,21 +278,13 @@ def progress_name(folder: Path, topic: str, group: str | None, target: str) -> s
     archived = {file.path for file in ledger.files()}
     tail = f"{topic}-to-{target}"
     usual, other = (
-        _of_a_files_length(f"{whose}-{tail}") for whose in (group or "all", "all" if group else of)
+        bounded_name(f"{whose}-{tail}") for whose in (group or "all", "all" if group else of)
     )
     for name in (usual, other):
         noted = progress(progress_path(folder, name))
         if noted is not None and archived.issuperset(noted.of):
             return name
     return usual
-
-
-def _of_a_files_length(name: str) -> str:
-    """Return a name, or as much as names may have, made unique by a hash of the whole."""
-    if len(name) <= MAX_NAME:
-        return name
-    mark = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name[: MAX_NAME - len(mark) - 1]}-{mark}"
 
 
 def progress(path: Path) -> Progress | None:

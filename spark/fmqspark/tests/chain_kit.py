@@ -49,10 +49,10 @@ def value(queue: int, sequence: int) -> bytes:
 class GroupWriter(JournalWriter):
     """A journal of one group that holds ordered batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str = "changes") -> None:
         super().__init__()
         self.open_epoch(1)
-        self.topic(TOPIC, "changes", 2)
+        self.topic(TOPIC, topic, 2)
 
     def send(
         self, queue: int, first: int, last: int, *, sender: int = 1, **fields: Any

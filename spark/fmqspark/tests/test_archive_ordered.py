@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.zk.chain import Floor
+from fmqcore.names import MAX_NAME
+from fmqcore.zk.chain import Floor, Segment
 from fmqcore.zk.chain_json import chain_from_json
 from fmqspark.archive.ledger import Unit, scratch_name
 from fmqspark.archive.replay import Replay
@@ -14,11 +15,15 @@ from fmqspark.engines.engines import LocalEngine
 from fmqspark.source.options import understand
 from fmqspark.tests.chain_kit import (
     CHAIN,
+    G1,
+    G2,
+    GroupWriter,
     chain_file,
     members,
     named,
     ordered_rows,
 )
+from fmqspark.tests.kit import write
 
 pytestmark = pytest.mark.spark
 ENDED = replace(
@@ -136,3 +141,26 @@ def test_scratch_of_a_killed_run_is_removed(tmp_path: Path) -> None:
         (folder / "x.part").touch()
     archive_ordered(understand(given), tmp_path / "out", LocalEngine())
     assert [path.name for path in home.glob("tmp-*")] == [other.name]
+
+
+def test_longest_topic_is_archived_and_replayed(tmp_path: Path) -> None:
+    from fmqspark.archive.ordered import archive_ordered
+
+    groups = set()
+    for last in "ab":
+        topic = "c" * (MAX_NAME - 1) + last
+        first = GroupWriter(topic)
+        first.send(0, 1, 40)
+        g1, g2 = (
+            write(tmp_path / f"g1{last}", first),
+            write(tmp_path / f"g2{last}", GroupWriter(topic)),
+        )
+        parts = (Segment(1, G1, 1, (1, 1), (0, 0), (40, 0)), Segment(2, G2, 1, (41, 1), (0, 0)))
+        chain = replace(CHAIN, topic=topic, segments=parts)
+        given = {"path": f"g1={g1},g2={g2}", "chain": str(chain_file(tmp_path, chain))}
+        outcome = archive_ordered(understand(given), tmp_path / "out", LocalEngine())
+        assert (outcome.exit_code, outcome.rows) == (0, 40)
+        replay = Replay(tmp_path / "out", topic, outcome.group, "again")
+        assert sum(len(records) for records, _ in replay.chunks()) == 40
+        groups.add(outcome.group)
+    assert len(groups) == 2

@@ -65,7 +65,11 @@ def archive_request(
             "--chain archives an ordered topic from data directories, GROUP=DIR: leave --connect, "
             "--group and --ignore-missing out"
         )
-    given = {"paths": json.dumps([str(path) for path in directories or ()])}
+    if not directories:
+        raise InvalidArgument(
+            "--chain needs data directories: name a data directory of each group, GROUP=DIR"
+        )
+    given = {"paths": json.dumps([str(path) for path in directories])}
     topic = {"topic": ",".join(topics)} if topics else {}
     return understand(given | topic | {"chain": str(chain_file)})
 

@@ -77,6 +77,18 @@ def test_archive_command_takes_a_chain(tmp_path: Path, capsys: pytest.CaptureFix
     assert "leave --connect" in capsys.readouterr().err
 
 
+def test_archive_of_a_chain_names_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fmqspark.cli.main import app
+
+    given = ["archive", "--chain", str(chain_file(tmp_path)), "--out", str(tmp_path / "out")]
+    assert app(args=given, prog_name="job", standalone_mode=False) == 64
+    shown = capsys.readouterr().err
+    assert "name a data directory of each group, GROUP=DIR" in shown
+    assert "spark.read" not in shown
+
+
 def test_segments_that_are_archived_need_no_directory(tmp_path: Path) -> None:
     """The disks of g2 are away: its segment 2 is archived, and segment 3 of g1 ended since."""
     from fmqspark.archive.ordered import archive_ordered

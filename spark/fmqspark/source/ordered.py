@@ -6,16 +6,23 @@ left out, as for consumers. Of the open segment comes what all named members of 
 Leaves nothing on disk.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from fmqcore.batch.header import HEADER_LEN
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.ids import GroupName
+from fmqcore.ids import GroupName, Offset
 from fmqcore.ordered.reading import Reading, Stretch, read_order
+from fmqcore.scan.headers import HeaderBlock, ScanRange, scan_headers
 from fmqcore.scan.selection import Range, Wanted
 from fmqcore.zk.chain import Chain
+from fmqspark.source.access import open_bytes
+from fmqspark.source.chain_openings import Openings
+from fmqspark.source.files import Throttle
 from fmqspark.source.members import members_of, paths_of, read_chain
 from fmqspark.source.names import add_topic_names
 from fmqspark.source.options import Request
@@ -60,6 +67,11 @@ def plan_ordered(
     chain = chain_of(request)
     journals = _Journals(chain, request)
     plan = _planned(request, chain, read_order(chain, journals.held()), journals, narrow)
+    if journals.is_chain_older:
+        plan.notices.append(
+            f"nothing is read from segment {chain.next_number} on, which was opened after the "
+            "chain was written: write it again (fmq ordered status -o json)"
+        )
     if dropped := dropped_until(chain):
         plan.notices.append(
             f"nothing is read of segments 1 to {dropped}: the chain has dropped them, because all "
@@ -141,6 +153,8 @@ class _Journals:
         self._request = request
         self._members = members_of(chain, request.directories)
         self.surveys: dict[GroupName, Survey] = {}
+        self.is_chain_older = False
+        """Whether a journal holds a segment that was opened after the chain was written."""
 
     def held(self) -> Mapping[GroupName, tuple[int, ...]]:
         """Return what all named members of the open segment's group hold, per queue."""
@@ -148,11 +162,31 @@ class _Journals:
         if last is None or last.end is not None:
             return {}
         paths = paths_of(self._members, last.group)
-        ends = [self._ends(survey([path], uncommitted=self._request.uncommitted)) for path in paths]
+        ends = [self._ends_of(path) for path in paths]
         if not ends:
             return {}
         queues = range(self._chain.queues)
         return {last.group: tuple(min(each.get(queue, 0) for each in ends) for queue in queues)}
+
+    def _ends_of(self, path: str) -> dict[int, int]:
+        """Return per queue what a member holds, without segments that the chain does not know."""
+        found = survey([path], uncommitted=self._request.uncommitted)
+        chain = self._chain
+        for view in reversed(found.segments):
+            with open_bytes(path, view.segment.base, Throttle(0), view.until) as data:
+                openings = Openings(data.read, view.segment.base, chain.topic_id, chain.next_number)
+                if openings.begins_behind():
+                    continue
+                wanted = ScanRange(view.segment, view.segment.base, view.until)
+                headers, _ = scan_headers(data.read, wanted)
+                opened = openings.find(headers)
+            if opened is None and view is found.segments[-1]:
+                return self._ends(found)
+            self.is_chain_older = True
+            known = {**view.before, **counted(_below(headers, opened or view.until))}
+            return self._of_topic(known)
+        self.is_chain_older |= bool(found.segments)
+        return {}
 
     def require(self, stretch: Stretch) -> Survey:
         """Return the journal that holds a stretch up to its end."""
@@ -205,5 +239,14 @@ class _Journals:
             *((v.before if v.after is None else v.after) for v in found.segments),
             counted(found.tail),
         ):
-            ends |= {queue: end for (i, queue), end in table.items() if i == self._chain.topic_id}
+            ends |= self._of_topic(table)
         return ends
+
+    def _of_topic(self, ends: Mapping[QueueKey, Offset]) -> dict[int, int]:
+        return {queue: end for (i, queue), end in ends.items() if i == self._chain.topic_id}
+
+
+def _below(headers: HeaderBlock, position: int) -> HeaderBlock:
+    """Return the headers of the batches that begin below a position."""
+    count = bisect_left(headers.column("position"), position)
+    return HeaderBlock(headers.raw[: count * HEADER_LEN])

@@ -23,6 +23,7 @@ from fmqspark.tests.chain_kit import (
     named,
     ordered_rows,
     sound,
+    switched,
 )
 from fmqspark.tests.kit import write
 
@@ -56,6 +57,15 @@ def test_open_segment_ends_where_its_slowest_member_does(tmp_path: Path) -> None
     slow = MemberPath(G1, str(write(tmp_path / "slow", behind)))
     plan = planned(tmp_path, (*members(tmp_path)[1:], slow))
     assert stretches(plan) == [*SEGMENTS[:2], (0, 3, 42, 45, 71), SEGMENTS[3]]
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_segments_newer_than_the_chain_are_not_read(tmp_path: Path, rolled: bool) -> None:
+    """Segment 4 in g2 and 5 in g1 were opened after the chain was written."""
+    plan = planned(tmp_path, members(tmp_path, switched(rolled=rolled)))
+    assert stretches(plan) == [*SEGMENTS, (1, 3, 6, 9, 7)]
+    (notice,) = plan.notices
+    assert notice.startswith("nothing is read from segment 4 on")
 
 
 @pytest.mark.parametrize("closing", ["g1 lacks g1-1", None])

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,8 @@ from fmqcli.commands import ordered
 from fmqcli.tests.test_chain_picture import CHAIN, G1, G2
 from fmqclient.admin.ordered import OrderedAdmin
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import Chain, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, Segment
+from fmqcore.zk.chain_json import chain_to_json
 from fmqproto.v1 import admin_pb2
 from fmqwire.methods import ORDERED_SWITCH
 
@@ -32,7 +34,7 @@ class Cluster:
 
     @property
     def ordered(self) -> OrderedAdmin:
-        return OrderedAdmin(self._ask, cast(Any, None), cast(Any, None))
+        return OrderedAdmin(cast(Any, SimpleNamespace(ask_any=self._ask)), cast(Any, None))
 
     async def _ask(self, method: Any, request: Any) -> Any:
         if method is ORDERED_SWITCH:

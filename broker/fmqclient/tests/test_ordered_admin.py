@@ -9,7 +9,8 @@ import pytest
 from fmqclient.admin.ordered import OrderedAdmin
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import GroupName
-from fmqcore.zk.chain import Chain, ChainGroup, Segment, chain_to_json
+from fmqcore.zk.chain import Chain, ChainGroup, Segment
+from fmqcore.zk.chain_json import chain_to_json
 from fmqproto.v1 import admin_pb2
 from fmqwire.methods import ORDERED_SWITCH
 
@@ -56,7 +57,7 @@ def switched(off: str, closed: list[int]) -> int:
             return admin_pb2.OrderedSwitchReply()
         return admin_pb2.OrderedStatusReply(topics=[row])
 
-    admin = OrderedAdmin(answer, cast(Any, None), cast(Any, None))
+    admin = OrderedAdmin(cast(Any, SimpleNamespace(ask_any=answer)), cast(Any, None))
     return asyncio.run(admin.switch("changes", off=off)).switched_segment
 
 

@@ -197,7 +197,7 @@ class Flusher:
         return sync
 
     async def _sync_written(self) -> None:
-        """Sync what is written: all of it is in one segment (D2)."""
+        """Sync what is written: it is in one segment (D2)."""
         if self.durable_end < self.written_end:
             file = await self._store.writable(self._store.segment_of(self.durable_end))
             await file.write([], sync=True)

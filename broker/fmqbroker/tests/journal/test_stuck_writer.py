@@ -227,7 +227,7 @@ async def test_what_follows_a_truncation_is_written_at_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("loss", list(Loss))
 async def test_truncation_with_a_stuck_writer_survives_a_crash(tmp_path: Path, loss: Loss) -> None:
-    """At each of its steps: what it keeps was written and not synced, above it a half batch is."""
+    """At each step: what it keeps was written and not synced, above it a half batch is."""
     disk = Crammed(tmp_path / "disk")
     async with running(
         tmp_path / "disk", disk=disk, crash=True, checkpoint_interval_ms=HOUR_MS

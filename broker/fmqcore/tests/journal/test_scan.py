@@ -422,7 +422,7 @@ class Uncopied(dict[QueueKey, Offset]):
         raise AssertionError("what was received is checked here, not applied")
 
 
-def test_received_batches_neither_copy_nor_change_the_journals_offsets() -> None:
+def test_received_batches_leave_the_journals_offsets_alone() -> None:
     """A journal may know a million queues; one message is about a few."""
     writer = small()
     sent, cursor = chunk(writer, 3, len(writer.headers))

@@ -22,7 +22,7 @@ class LockHeld(Exception):
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock file, made with its folder if need be; the process id is in it meanwhile.
 
-    Raises `LockHeld`. The holder may remove the file: a lock on it counts for nobody else then.
+    Raises `LockHeld`. The holder may remove the file: another process then locks a new one.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -382,15 +382,18 @@ class FetchService:
     def _check_liveness(self, session: Session) -> None:
         """Send a due heartbeat, end a dead consumer's stream, or notice an expired lease."""
         now_ms = self._clock.monotonic_ms()
-        if session.over:
+        try:
+            if not session.over:
+                self.groups.require()
+        except NoPermission:
+            over = True  # this session like all others: an expired lease sends no signal
+        else:
+            over = session.over
+        if over:
             # A consumer that ignores its last message keeps its queues no longer than a silent one.
             if not session.gone:
                 last_ms = now_ms + self._settings.consumer_dead_after_ms
                 self._timers.at(last_ms, session.tear_if_there)
-            return
-        try:
-            self.groups.require()
-        except NoPermission:
             return
         silent_ms = now_ms - session.received_ms
         if silent_ms >= self._settings.consumer_dead_after_ms:

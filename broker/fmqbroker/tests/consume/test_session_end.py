@@ -80,6 +80,25 @@ async def test_ended_session_that_reads_nothing_loses_its_queues(tmp_path: Path)
             await until(lambda: len(b.held) == 4)
 
 
+async def test_expired_lease_ends_sessions_that_read_nothing(tmp_path: Path) -> None:
+    """The check of one session is the first to see it; that one must not stay for ever."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a, consuming(rig, "b") as b:
+        await until(lambda: len(a.held) == len(b.held) == 2)
+        group = rig.fetch.groups.get("billing", TOPIC.id)
+        assert group is not None
+        sessions = list(group.sessions.values())
+        assert a.pipe is not None
+        assert b.pipe is not None
+        a.pipe.full = b.pipe.full = True
+        rig.gate._lease_until_ms = 0  # time passed without a notice
+        rig.hand.advance(rig.settings.consumer_heartbeat_ms)
+        await until(lambda: all(session.over for session in sessions))
+        torn_ms = rig.hand.monotonic_ms() + rig.settings.consumer_dead_after_ms
+        await until(lambda: rig.hand.sleeps_until(torn_ms))
+        rig.hand.advance(rig.settings.consumer_dead_after_ms)
+        await until(lambda: all(session.gone for session in sessions))
+
+
 async def test_unsendable_heartbeat_is_not_retried_every_millisecond(
     tmp_path: Path,
 ) -> None:

@@ -176,6 +176,20 @@ def test_a_seek_ends_a_drain_at_once() -> None:
     assert reported(b) == ([1], [])
 
 
+def test_a_newer_stream_of_the_holder_ends_a_drain() -> None:
+    """Its older stream's records are not in flight any more: nothing is left to wait for."""
+    group, a, b = group_of(2), session_of("a"), session_of("b")
+    group.join(a, 0)
+    deliver(group, 0)
+    deliver(group, 1)
+    reported(a)
+    group.join(b, 0)
+    assert (reported(a), reported(b)) == (([], [1]), ([], []))
+    newer = session_of("a")
+    group.join(newer, 1)
+    assert (reported(newer), reported(b)) == (([0], []), ([1], []))
+
+
 def test_pause_lasts_only_for_its_holder() -> None:
     group, a, b = group_of(1), session_of("a"), session_of("b")
     group.join(a, 0)

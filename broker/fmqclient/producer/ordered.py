@@ -249,9 +249,9 @@ class OrderedProducer(MustBeClosed):
         """What sends wait for, a sentence; "" = for nothing."""
         if self._end is not None:
             return str(self._end)
-        if self._state.reason or self._stream is None or self._line is None:
-            return self._state.reason
-        return self._stream.reason or (self._line.reason if not self._state.active else "")
+        if not self._state.active and self._line is not None and self._line.reason:
+            return self._line.reason  # without a place, what the last one waited for is over
+        return self._state.reason or ("" if self._stream is None else self._stream.reason)
 
     @property
     def connected(self) -> dict[str, str]:

@@ -80,6 +80,8 @@ class OrderedBroker(BrokerDouble):
             refused = client_pb2.ProduceOpened(error=error)
             await stream.send(client_pb2.ProduceReply(opened=refused))
             return
+        if chain.no_place is not None:
+            raise chain.no_place
         session = chain.enter(stream, opening)
         self.streams.append(stream)
         opened = client_pb2.ProduceOpened(
@@ -141,6 +143,7 @@ class OrderedDouble(ClusterDouble):
         self.heartbeat_ms = 200
         self.full: set[str] = set()  # groups that take no segment
         self.fate: Fate = lambda batch: None
+        self.no_place: FmqError | None = None  # why no broker gives a place in the line
 
     async def routes(
         self, context: CallContext, request: client_pb2.RouteRequest

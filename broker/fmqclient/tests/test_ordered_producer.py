@@ -430,6 +430,18 @@ async def test_producer_given_up_in_line_names_that_as_the_cause() -> None:
             assert "closed before it got the role" in waiting.waits_for
 
 
+async def test_sender_that_gets_no_place_names_why() -> None:
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        double.no_place = Unavailable("no connection with ZooKeeper")
+        waiting = client.ordered_producer("changes")
+        entering = asyncio.create_task(waiting.__aenter__())
+        await until(lambda: "no connection with ZooKeeper" in waiting.waits_for)
+        double.no_place = None
+        await entering
+        assert "ZooKeeper" not in waiting.waits_for
+        await waiting.close()
+
+
 async def test_new_active_sender_waits_for_no_segment_but_its_group() -> None:
     async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
         async with client.ordered_producer("changes") as p:

@@ -27,6 +27,7 @@ from fmqbroker.replication.master import MasterReplication
 from fmqbroker.tests.calls import Part
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
 from fmqcore.errors import ErrorCode, NotFound, Unsupported
+from fmqport.coordination import ConnectionLost
 from fmqport.transport import (
     ANONYMOUS,
     NO_TIMEOUT,
@@ -43,7 +44,7 @@ from fmqport.transport import (
 )
 from fmqproto.v1 import admin_pb2, client_pb2, replication_pb2, segments_pb2
 from fmqproto.v1.client_pb2 import ProduceReply, ProduceRequest
-from fmqwire.methods import METHODS, PRODUCE, SEEK, STATUS
+from fmqwire.methods import DELETE_TOPIC, METHODS, PRODUCE, SEEK, STATUS
 
 SOON = 20.0
 FILES: tuple[FileDescriptor, ...] = tuple(
@@ -240,6 +241,23 @@ async def test_call_after_its_deadline_is_not_started() -> None:
     late = await handler(context._replace(deadline=now), 2)
     assert late.error.code == ErrorCode.UNAVAILABLE
     assert started == [1]
+
+
+async def test_without_zookeeper_the_call_and_the_next_step_are_named() -> None:
+    async def delete(context: CallContext, request: Any) -> Any:
+        raise ConnectionLost("cannot read /fmq/dev/topics/dd: not connected to ZooKeeper zk:2181")
+
+    handler = around(delete, STANDARD)
+    reply = await handler(
+        CallContext(DELETE_TOPIC, "test"), admin_pb2.DeleteTopicRequest(name="dd")
+    )
+    assert reply.error.code == ErrorCode.UNAVAILABLE
+    first, _, rest = reply.error.message.partition(". ")
+    assert first == "cannot delete topic dd now: this broker has no connection with ZooKeeper"
+    assert rest.startswith("Start ZooKeeper; ")
+    assert "not connected to ZooKeeper zk:2181" in rest
+    with pytest.raises(ConnectionLost, match="cannot open the producer now"):
+        await handler(CallContext(PRODUCE, "test"), object())
 
 
 async def test_interceptors_stand_in_their_order_and_see_a_stream_once() -> None:

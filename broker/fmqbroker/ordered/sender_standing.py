@@ -130,5 +130,5 @@ class SenderStanding:
         if self.standing is Standing.LOST:
             raise Unavailable(
                 f"sender {self.id} has lost its place in the line of {chain.topic}: the session "
-                "with ZooKeeper that kept it is over; open the producer again"
+                "with ZooKeeper that kept it is over; an open producer asks for another by itself"
             )

@@ -126,7 +126,7 @@ def test_groups_of_a_chain_are_changed_and_deleted_safely(chain: Chain, report: 
     third.spec |= {"replicas": 1, "policy": {"howMany": "none"}}
     third.apply()
     third.wait_ready()
-    until(lambda: "group g3 has 1 brokers: add a slave" in chain.status["message"], "it is refused")
+    until(lambda: "group g3 has 1 broker: add a slave" in chain.status["message"], "it is refused")
     third.spec |= {"replicas": 2, "policy": {"howMany": "one"}}
     chain.groups = (first, second, third)
     title = "ordered, a group replaced"

@@ -215,6 +215,6 @@ async def test_group_of_one_broker_is_for_tries_only(tmp_path: Path, zookeeper: 
         fmq = Fmq(running.url)
         create = ("topic", "create", "changes", "--ordered", "--groups", "g1,g2")
         code, _, err = await fmq(*create)
-        assert (code, "has 1 brokers, and an ordered message needs two disks" in err) == (64, True)
+        assert (code, "has 1 broker, and an ordered message needs two disks" in err) == (64, True)
         code, _, _ = await fmq(*create, "--allow-single")
         assert code == 0

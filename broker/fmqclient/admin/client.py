@@ -20,7 +20,7 @@ from fmqclient.admin.infos import (
 )
 from fmqclient.admin.lag import group_infos, not_reported, to_read
 from fmqclient.admin.ordered import OrderedAdmin
-from fmqclient.admin.topic_changes import alter_request
+from fmqclient.admin.topic_changes import alter_request, check_number
 from fmqclient.arguments import as_places, check_text
 from fmqclient.net.connections import Backoff, Connections
 from fmqclient.net.routes import Routes, topic_of
@@ -35,7 +35,7 @@ from fmqcore.errors import (
     StaleAssignment,
     Unavailable,
 )
-from fmqcore.ids import GroupName
+from fmqcore.ids import MAX_QUEUES, GroupName
 from fmqcore.names import require_name
 from fmqcore.routing import GroupRoute
 from fmqport.clock import Clock
@@ -96,9 +96,10 @@ class Admin:
         for group, weight in weights.items():
             check_text("group", group)
             _number(f"weight of {group}", weight, _UINT32)
+        check_number("queues", queues, 1, MAX_QUEUES)
         request = admin_pb2.CreateTopicRequest(
             name=name,
-            queues=_number("queues", queues, _UINT32),
+            queues=queues,
             groups=[
                 client_pb2.TopicGroup(group=g, weight=w, queues=queues) for g, w in weights.items()
             ],

@@ -10,6 +10,7 @@ from typing import Final
 
 from fmqclient.admin.calls import AdminCalls
 from fmqclient.admin.infos import NO_PROGRESS, OrderedTopicStatus, TopicInfo, ordered_status_of
+from fmqclient.admin.topic_changes import check_number
 from fmqclient.arguments import check_text
 from fmqclient.net.routes import Routes, topic_of
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, Unavailable
@@ -51,7 +52,7 @@ class OrderedAdmin:
         group).
         """
         require_name("topic", name)
-        _check_queues(queues)
+        check_number("queues", queues, 1, MAX_QUEUES)
         wanted = _chain_groups(groups)
         request = admin_pb2.CreateTopicRequest(
             name=name,
@@ -181,8 +182,3 @@ def _chain_groups(groups: Sequence[str] | Mapping[str, int]) -> list[admin_pb2.C
             )
         rows.append(admin_pb2.ChainGroup(group=name, weight=weight))
     return rows
-
-
-def _check_queues(queues: int) -> None:
-    if not isinstance(queues, int) or not 1 <= queues <= MAX_QUEUES:
-        raise InvalidArgument(f"queues must be a whole number from 1 to {MAX_QUEUES}")

@@ -25,17 +25,19 @@ def alter_request(
         raise InvalidArgument(f"groups={groups!r} must be a list of names, or have weights")
     if queues is None and not groups and not all_groups:
         raise InvalidArgument(f"nothing to change of topic {name}: give queues or groups")
-    _check_number("queues", queues, 1, MAX_QUEUES)
+    if queues is not None:
+        check_number("queues", queues, 1, MAX_QUEUES)
     weights = groups if isinstance(groups, Mapping) else dict.fromkeys(groups or ())
     request = admin_pb2.AlterTopicRequest(name=name, queues=queues or 0, all_groups=all_groups)
     for group, weight in weights.items():
         check_text("group", group)
-        _check_number(f"weight of {group}", weight, 0, _UINT32)
+        if weight is not None:
+            check_number(f"weight of {group}", weight, 0, _UINT32)
         request.groups.add(group=group, weight=weight)
     return request
 
 
-def _check_number(what: str, value: int | None, least: int, most: int) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (whole and least <= value <= most):
-        raise InvalidArgument(f"{what} must be a whole number from {least} to {most:,}")
+def check_number(what: str, value: object, least: int, most: int) -> None:
+    """Raise `InvalidArgument` unless it is a whole number within these limits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidArgument(f"{what}={value!r} must be a whole number from {least} to {most:,}")

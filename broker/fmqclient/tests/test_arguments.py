@@ -24,6 +24,8 @@ async def client() -> AsyncIterator[fmqclient.Client]:
     ("method", "given", "named"),
     [
         ("create_topic", {"name": "t", "queues": 2**40}, "queues=1099511627776 "),
+        ("create_topic", {"name": "t", "queues": -1}, "queues=-1 must be a whole number from 1 to"),
+        ("create_topic", {"name": "t", "queues": 0}, "queues=0 must be a whole number from 1 to"),
         ("create_topic", {"name": "t", "groups": {"g1": 2**40}}, "weight of g1="),
         ("create_topic", {"name": "t", "groups": "g1"}, "groups='g1'"),
         ("create_topic", {"name": "t", "groups": 5}, "groups=5"),

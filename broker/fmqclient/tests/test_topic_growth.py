@@ -110,10 +110,10 @@ def test_omitted_fields_stay_unset_on_the_wire() -> None:
     ("queues", "groups", "expected"),
     [
         (None, None, "nothing to change"),
-        (0, None, "queues must be"),
-        (True, None, "queues must be"),
+        (0, None, "queues=0 must be a whole number from 1 to 1,024"),
+        (True, None, "queues=True must be"),
         (None, "g1", "must be a list"),
-        (None, {"g1": -1}, "weight of g1 must be"),
+        (None, {"g1": -1}, "weight of g1=-1 must be"),
     ],
 )
 def test_impossible_topic_change_is_refused(queues: Any, groups: Any, expected: str) -> None:

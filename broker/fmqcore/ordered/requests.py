@@ -46,9 +46,9 @@ def create_chain(
         count = members.get(group.group, 0)
         if count < 2 and not (allow_single and count):
             raise InvalidArgument(
-                f"ordered topic {topic}: group {group.group} has {count} brokers, and an ordered "
-                "message needs two disks: add a slave, name another group, or use --allow-single "
-                "for a try"
+                f"ordered topic {topic}: group {group.group} has {_brokers(count)}, and an ordered "
+                "message needs two disks: add a slave, name another group, or allow a single "
+                "broker for a try (--allow-single)"
             )
     return require_sound(
         Chain(
@@ -146,8 +146,8 @@ def change_groups(
         count = members.get(group.group, 0)
         if group.group not in old and count < 2 and not (chain.allow_single and count):
             raise InvalidArgument(
-                f"ordered topic {chain.topic}: group {group.group} has {count} brokers: add a "
-                "slave first"
+                f"ordered topic {chain.topic}: group {group.group} has {_brokers(count)}: "
+                "add a slave first"
             )
     return require_sound(replace(chain, groups=tuple(groups)))
 
@@ -215,12 +215,16 @@ def _with_loss(chain: Chain, number: int) -> Chain:
     return with_segment(chain, replace(segment, loss=True))
 
 
+def _brokers(count: int) -> str:
+    return f"{count or 'no'} broker{'s' if count > 1 else ''}"
+
+
 def _require_groups(topic: str, groups: Sequence[ChainGroup]) -> None:
     names = [g.group for g in groups]
     if len(names) < 2:
         raise InvalidArgument(
             f"ordered topic {topic} needs two groups or more, so that sends go on in another one "
-            f"when a broker is lost; it has {', '.join(names) or 'none'}: add --groups g1,g2"
+            f"when a broker is lost; it has {', '.join(names) or 'none'}: name two or more"
         )
     if len(set(names)) < len(names):
         raise InvalidArgument(f"ordered topic {topic}: a group occurs twice in {', '.join(names)}")

@@ -41,9 +41,9 @@ LAST = 4_500
 
 def test_a_chain_needs_two_groups_of_two() -> None:
     assert requests.create_chain("t", 1, GROUPS, TWO).groups == GROUPS
-    with pytest.raises(InvalidArgument, match=r"two groups or more.*--groups g1,g2"):
+    with pytest.raises(InvalidArgument, match=r"two groups or more.*it has g1: name two or more"):
         requests.create_chain("t", 1, GROUPS[:1], TWO)
-    with pytest.raises(InvalidArgument, match=r"g2 has 1 brokers.*--allow-single"):
+    with pytest.raises(InvalidArgument, match=r"g2 has 1 broker, .*--allow-single"):
         requests.create_chain("t", 1, GROUPS, {G1: 2, G2: 1})
     with pytest.raises(InvalidArgument, match="occurs twice"):
         requests.create_chain("t", 1, (GROUPS[0], GROUPS[0]), TWO)
@@ -61,7 +61,7 @@ def test_weight_zero_is_refused_at_creation_and_change(weights: tuple[int, int])
 
 def test_single_brokers_are_for_tries_and_still_must_exist() -> None:
     assert requests.create_chain("t", 1, GROUPS, {G1: 1, G2: 1}, allow_single=True).allow_single
-    with pytest.raises(InvalidArgument, match="g2 has 0 brokers"):
+    with pytest.raises(InvalidArgument, match="g2 has no broker"):
         requests.create_chain("t", 1, GROUPS, {G1: 1}, allow_single=True)
 
 

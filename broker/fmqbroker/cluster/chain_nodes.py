@@ -60,7 +60,8 @@ class ChainNodes:
         topic = topic_from_json(found.data)
         if not topic.ordered:
             raise InvalidArgument(
-                f"topic {name} is not ordered: `fmq topic describe {name}` shows its queues"
+                f"topic {name} is not ordered: `fmq topic describe {name}` shows its queues, and "
+                f"`fmq topic alter {name} --group GROUP` changes its groups"
             )
         return topic
 

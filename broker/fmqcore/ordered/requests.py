@@ -155,9 +155,12 @@ def change_groups(
 def group_in_use(chain: Chain, group: GroupName) -> str | None:
     """Return why a group must not be deleted; None if the chain does not need it."""
     if any(g.group == group for g in chain.groups):
+        way = "take it out first"
+        if len(chain.groups) < 3:
+            way = "a chain needs two: have another group for it, then take this one out"
         return (
-            f"group {group} belongs to ordered topic {chain.topic}: take it out first "
-            f"(`fmq topic alter {chain.topic} --groups GROUP,GROUP`)"
+            f"group {group} belongs to ordered topic {chain.topic}: {way} "
+            f"(`fmq topic alter {chain.topic} --groups GROUP,GROUP`), or delete the topic"
         )
     held = [s.number for s in chain.segments if s.group == group and s.end != s.start]
     if held:

@@ -180,7 +180,9 @@ def test_groups_may_leave_and_are_kept_until_drained() -> None:
     changed = requests.change_groups(DONE, (ChainGroup(G2), ChainGroup(G3)), {G2: 2, G3: 2})
     assert requests.group_in_use(changed, G1) is not None
     assert "segments 1 to 1" in str(requests.group_in_use(changed, G1))
-    assert "take it out first" in str(requests.group_in_use(changed, G2))
+    assert "have another group for it, then" in str(requests.group_in_use(changed, G2))
+    three = replace(changed, groups=(ChainGroup(G1), *changed.groups))
+    assert "take it out first" in str(requests.group_in_use(three, G2))
     drained = made(Duty.TIDY, replace(changed, heads=(("app", (2,)),))).edit
     assert drained is not None
     assert drained.floor == Floor(1, 1, (4,), (), (RecordPlace(1, 4, 1, G1, Offset(13)),))

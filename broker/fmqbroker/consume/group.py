@@ -94,7 +94,7 @@ class ConsumerGroup:
         self.sessions[session.id] = session
         if older is not None:
             self._apply(self._assignments.renew(session.id), now_ms)
-            self._apply(self._assignments.settle(self._busy(), now_ms), now_ms)  # it drained
+            self._apply(self._assignments.settle(self._queues_in_flight(), now_ms), now_ms)
         else:
             self._apply(
                 self._assignments.join(session.id, self._queues_in_flight(), now_ms, held), now_ms

@@ -93,10 +93,9 @@ def run(
 
     FMQ_CLUSTER and FMQ_ZOOKEEPER are taken where nothing else says cluster or zookeeper.
 
-    Exit status: 0 stopped in order, 64 settings that cannot be, 65 the journal is damaged, 69 the
-    address to listen on is taken, 70 it cannot go on (its log says why), 74 the disk fails or is
-    full, 75 another broker works on the data directory or lives under this id, 78 the group's
-    configuration in ZooKeeper does not fit.
+    Exit status: 0 orderly stop, 64 invalid settings, 65 damaged journal, 69 address to listen on in
+    use, 70 fatal error (in the log), 74 disk full or failing, 75 data directory or broker id in
+    use, 78 the group's configuration in ZooKeeper does not fit.
     """
     from fmqbroker.app.main import run_broker
 

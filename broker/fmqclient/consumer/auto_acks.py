@@ -38,7 +38,7 @@ class AutoAcks:
 
         Returns the task to which the next messages are given.
         """
-        if asker is None or asker is not self._last:
+        if asker is None or asker is not self._last or asker.done():
             asker = self._look_up(asker)
         if self._ended or self._ended_lists:
             ended, self._ended, self._ended_lists = self._ended + self._ended_lists, [], []

@@ -189,7 +189,6 @@ async def test_message_asked_for_by_a_task_that_failed_is_acked(one: ClusterDoub
 
         with pytest.raises(ZeroDivisionError):
             await asyncio.create_task(ask())
-        await asyncio.sleep(0)
         second = await asked[0]
         await anext(sub)
         await until(lambda: _acked(one) > 0)

@@ -230,7 +230,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "what an earlier term wrote is in the journal and not committed: it may be lost",
         (
             "fmqbroker/consume/offsets/store.py",
-            "            return self._writing if self._writing.entries else self._written()\n",
+            "            return self._written()\n",
             "            pass\n",
         ),
         tests=(

@@ -91,7 +91,7 @@ class OffsetStore(KnownProgress):
         self._epoch = Epoch(0)  # of the term in which this store keeps them
         self._installed_end = Position(0)  # master: what was installed lies below
         self._round = Round()
-        self._writing = Round()  # what is being appended now, part by part
+        self._writing = Round()  # what is being written now, part by part
         self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
         self._takeover = ProgressTable()  # taker: what changed since the claim
         self._taken_in = Epoch(0)  # the term in which `_takeover` was last started; 0 = it is empty
@@ -151,8 +151,10 @@ class OffsetStore(KnownProgress):
             self._round.repeats = bool(self._takeover)
         if entries or self._round.due:
             return self._take_in(entries)
+        if self._writing.entries:
+            return self._writing
         if self._keeping is _Keeping.MASTER:
-            return self._writing if self._writing.entries else self._written()
+            return self._written()
         known = Round()
         known.settle()
         return known
@@ -391,6 +393,7 @@ class OffsetStore(KnownProgress):
         if not self._round.due:
             return
         full, self._round = self._round, Round()
+        self._writing = full
         try:
             if self._side is None:
                 self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
@@ -402,6 +405,7 @@ class OffsetStore(KnownProgress):
             full.settle(error)
         finally:
             full.settle(self._refusal())  # failed or cancelled: waiting callers get the error
+            self._writing = Round()
         self._checkpointed = False
         self._unsaved.notify()
 

@@ -1,7 +1,8 @@
 """Waits before consumer offsets count as stored, frozen, or writable by this broker."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,29 +45,49 @@ async def test_entry_of_earlier_term_on_own_disk_alone_is_not_stored(
         await putting
 
 
-async def test_a_record_is_not_frozen_while_it_is_being_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F4: the hand-over is announced next; acknowledged progress is on the disk by then."""
+@asynccontextmanager
+async def side_write_held(rig: Rig) -> AsyncIterator[asyncio.Event]:
+    """Put an entry and hold its write to the side journal until the event is set."""
+    assert rig.offsets._side is not None
+    file, may, asked = rig.offsets._side._file, asyncio.Event(), asyncio.Event()
+    write = file.write
+
+    async def slow(writes: Any, *, sync: bool) -> None:
+        asked.set()
+        await may.wait()
+        await write(writes, sync=sync)
+
+    file.write = slow  # type: ignore[method-assign]
+    putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+    await asked.wait()
+    try:
+        yield may
+    finally:
+        may.set()
+        await putting
+
+
+async def test_empty_put_waits_for_the_side_journals_write(tmp_path: Path) -> None:
+    """It answers for all that is known, and what is being written is not stored yet."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
-        assert rig.offsets._side is not None
-        write, may, asked = rig.offsets._side._file.write, asyncio.Event(), asyncio.Event()
+        async with side_write_held(rig):
+            putting = asyncio.create_task(rig.offsets.put({}))
+            await turns()
+            assert not putting.done()
+        await putting
 
-        async def slow(writes: Any, *, sync: bool) -> None:
-            asked.set()
-            await may.wait()
-            await write(writes, sync=sync)
 
-        monkeypatch.setattr(rig.offsets._side._file, "write", slow)
-        putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
-        await asked.wait()
+async def test_a_record_is_not_frozen_while_it_is_being_written(tmp_path: Path) -> None:
+    """F4: the hand-over is announced next; acknowledged progress is on the disk by then."""
+    async with running(Rig(tmp_path), lead=False) as rig, AsyncExitStack() as stack:
+        await take_over(rig, 2)
+        may = await stack.enter_async_context(side_write_held(rig))
         freezing = asyncio.create_task(rig.offsets.freeze())
         await turns()
         assert not freezing.done()
         may.set()
         assert decode_offsets(await freezing)[key()].floor == 5
-        await putting
 
 
 async def test_a_put_during_a_freeze_is_frozen_and_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from fmqcli.common import NotWritten, Output, ReaderGone, talk
 from fmqcli.send_waits import stalls_reported
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, UnknownTopic
 
 _AT_ONCE: Final = 10_000
 """Messages outstanding."""
@@ -53,19 +53,30 @@ class SendJob:
         self._stored = 0
         self._reported = self._cut_short = self._unprinted = False
         self._waiting: list[asyncio.Future[Any]] = []
+        self._sender: asyncio.Task[Any] | None = None
+        self._lost: UnknownTopic | None = None
         self.failed = 0
 
     async def send(
         self, producer: Any, source: AsyncIterator[list[bytes]], lines: Lines | None = None
     ) -> None:
-        """Send everything and wait for each outcome; `lines` gets where each one was stored."""
+        """Send everything and wait for each outcome; `lines` gets where each one was stored.
+
+        Raises `UnknownTopic` once the topic is gone: if it came back, what was sent would lack the
+        messages in between.
+        """
         started, self._lines = time.monotonic(), lines
+        self._sender = asyncio.current_task()
         try:
             await self._send_all(producer, source)
         except BaseException:
             for future in self._waiting:  # the error that ends this reports their fate
                 future.add_done_callback(lambda f: f.cancelled() or f.exception())
+            if self._lost is not None and self._sender is not None and not self._sender.uncancel():
+                raise self._lost from None
             raise
+        finally:
+            self._sender = None
         self._report(time.monotonic() - started)
 
     async def _send_all(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
@@ -107,7 +118,16 @@ class SendJob:
                     raise
                 await asyncio.sleep(0.005)
             else:
+                future.add_done_callback(self._end_if_lost)
                 return future
+
+    def _end_if_lost(self, future: "asyncio.Future[Any]") -> None:
+        """End the sends at the first message for which there is no topic, also between lines."""
+        if self._sender is None or self._lost is not None or future.cancelled():
+            return
+        if isinstance(error := future.exception(), UnknownTopic):
+            self._lost = error
+            self._sender.cancel()
 
     def _look(self) -> None:
         for future in self._waiting:
@@ -117,7 +137,7 @@ class SendJob:
 
     def _report_failure(self, error: BaseException) -> None:
         """The first failure: the others are most often for the same reason."""
-        if not self._reported:
+        if not self._reported and not isinstance(error, UnknownTopic):  # else it ends the command
             self._reported = True
             talk(str(error))
 
@@ -127,6 +147,8 @@ class SendJob:
             if not future.done():
                 await asyncio.wait([future])
             if (error := future.exception()) is not None:
+                if isinstance(error, UnknownTopic):
+                    raise error
                 self._report_failure(error)
         if lines := self._counted():
             await self._print(lines)

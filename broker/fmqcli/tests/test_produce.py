@@ -16,7 +16,7 @@ from fmqcli.commands import produce
 from fmqcli.send_job import SendJob
 from fmqcli.stdio.writer import Writer
 from fmqclient.tests.ordered_double import ordered_cluster
-from fmqcore.errors import StorageFull, TooLarge
+from fmqcore.errors import StorageFull, TooLarge, UnknownTopic
 
 
 class Printed:
@@ -58,6 +58,39 @@ async def test_failure_is_reported_without_further_input(
     first, last = capsys.readouterr().err.splitlines()
     assert (first, job.failed) == ("fmq: the disk is full", 2)
     assert last.startswith("fmq: 0 stored, 2 not in ")
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_deleted_topic_ends_produce_between_lines(
+    capsys: pytest.CaptureFixture[str], together: bool
+) -> None:
+    """It went on, and when the topic was there again, the lines in between were in neither."""
+    loop, read = asyncio.get_running_loop(), list[bytes]()
+
+    def send_nowait(_: str, value: bytes, **__: object) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = loop.create_future()
+        read.append(value)
+        if value == b"b":
+            error = UnknownTopic("topic t was deleted")
+            loop.call_soon(future.set_exception, error)
+        else:
+            future.set_result(SimpleNamespace(group="g1", queue=0, offset=7))
+        return future
+
+    async def lines() -> AsyncIterator[list[bytes]]:
+        for values in [[b"a", b"b"]] if together else [[b"a"], [b"b"]]:
+            yield values
+        await asyncio.Event().wait()
+
+    producer = SimpleNamespace(outstanding=0, connected={}, send_nowait=send_nowait)
+    job = SendJob("t", None, None, {}, 0, 0, common.Output.TABLE)
+    with pytest.raises(UnknownTopic, match="t was deleted"):
+        async with asyncio.timeout(30), job.watched(producer):
+            await job.send(producer, lines())
+    await job.end_early()
+    job.report_cut_short()
+    assert read == [b"a", b"b"]
+    assert capsys.readouterr().err == "fmq: cut short: of 2 sent 1 are stored\n"
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,13 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
             "    return True or _all_heard(",
         ),
     ),
+    "F20": (
+        (
+            "fmqcore/failover/guards.py",
+            "journal_epoch > 0 and not (c.evidence.unproven and c.evidence.may_lack),",
+            "journal_epoch > 0,",
+        ),
+    ),
     "C1": (
         (
             "fmqcore/consume/in_flight.py",

@@ -30,9 +30,10 @@ class Calls(Admin):
 
     def __init__(self, *readerless: GroupName) -> None:
         super().__init__(cast("Any", SimpleNamespace()), cast("Any", Routes()), SeededClock(0))
+        self._calls = cast("Any", SimpleNamespace(ask_reader=self._answer))
         self._readerless = readerless
 
-    async def _ask_reader(self, group: GroupName, method: Any, request: Any) -> Any:
+    async def _answer(self, group: GroupName, method: Any, request: Any) -> Any:
         if method is OFFSETS:
             return admin_pb2.OffsetsReply()
         if group in self._readerless:

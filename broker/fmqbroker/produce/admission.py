@@ -31,7 +31,7 @@ from fmqproto.v1 import client_pb2
 
 _log = structlog.get_logger()
 
-_LEVELS: Final = frozenset(client_pb2.AckLevel.values())
+LEVELS: Final = frozenset(client_pb2.AckLevel.values())
 _REFRESH_S: Final = 1.0
 """Time limit for asking ZooKeeper about a topic that may have just been created elsewhere."""
 
@@ -159,7 +159,7 @@ class Admission:
             raise errors.Unsupported(
                 "deliver_at_ms is set, but this version delivers at once only: leave it out"
             )
-        if batch.ack not in _LEVELS:
+        if batch.ack not in LEVELS:
             raise errors.Unsupported(f"ack level {batch.ack} of the batch is not supported")
         if crc32c(payload) != batch.payload_crc:
             raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")

@@ -23,7 +23,7 @@ import asyncio
 from typing import Final
 
 from fmqbroker.journal.journal import Appended, BatchDraft
-from fmqbroker.produce.admission import Admission
+from fmqbroker.produce.admission import LEVELS, Admission
 from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, PendingAck
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore import errors
@@ -182,9 +182,10 @@ class ProduceSession:
             return False
 
     def _may_settle(self, batch: client_pb2.ProduceBatch) -> bool:
-        newest = self.settle and not self.superseded and batch.ack != _ONE_WAY
+        newest = self.settle and not self.superseded
+        answered = batch.ack in LEVELS and batch.ack != _ONE_WAY  # it was not checked
         same_term = self.epoch == self._admission.gate.epoch
-        return newest and same_term and self._admission.is_sole_writer()
+        return newest and answered and same_term and self._admission.is_sole_writer()
 
     def _stored_batch(self, batch: client_pb2.ProduceBatch) -> ProducedBatch | None:
         key = TopicId(batch.topic_id), batch.queue_id

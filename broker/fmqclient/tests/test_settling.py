@@ -189,7 +189,7 @@ def test_a_repeat_due_without_a_stream_is_sent_once() -> None:
         break_off(double, "drop")
         waiting = p.send_nowait("orders", b"a", key=key_of(p, "g2"))
         await asked.wait()
-        sender: Any = p._accumulator.senders[GroupName("g2")]
+        sender = p._senders[GroupName("g2")]
         await until(lambda: any(b.due_ms for buffer in sender._buffers() for b in buffer.in_flight))
         await broker.stop()
         broker.reset_streams()

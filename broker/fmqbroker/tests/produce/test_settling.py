@@ -53,6 +53,21 @@ async def test_a_drained_master_answers_repeats_and_appends_nothing(
         assert b.journal.end == end
 
 
+async def test_a_repeat_of_an_unknown_level_is_refused(tmp_path: Path) -> None:
+    """No end is known for which its ack could wait."""
+    async with bench(tmp_path) as b:
+        async with b.session() as lost:
+            await lost.send(batch())
+            assert await lost.silent()
+        drain(b)
+        async with b.session(settle=True) as s:
+            await s.send(batch(ack=9), batch())
+            refused = await s.ack()
+            assert (refused.code, refused.never_appended) == (ErrorCode.NO_PERMISSION, False)
+            b.commit_all()
+            assert (await s.ack()).code == ErrorCode.OK
+
+
 @pytest.mark.parametrize("drained", [True, False])
 async def test_a_repeat_is_settled_after_its_topic_left_the_group(
     tmp_path: Path, drained: bool

@@ -42,9 +42,11 @@ class Unstored:
         self._dirty[group.name, group.topic_id] = group
 
     def forget(self, key: GroupKey) -> None:
-        """Drop the dirty queues of a group that is being deleted."""
+        """Drop everything of a group that is being deleted, also what a full disk gave back."""
         self._dirty.pop(key, None)
         self._dropped.pop(key, None)
+        if self.entries:
+            self.entries = {at: e for at, e in self.entries.items() if (at[0], at[1]) != key}
 
     def drop(self, groups: Iterable[ConsumerGroup]) -> None:
         """Keep the progress of groups that end now, in the term that the store keeps now."""

@@ -84,3 +84,18 @@ async def test_a_deleted_group_then_its_acks_are_not_stored(tmp_path: Path) -> N
         rig.fetch.groups.forget("billing", TOPIC.id)
         await rig.fetch.groups.stored()
         assert stored(rig, 0).floor == 0
+
+
+async def test_a_deleted_group_then_what_a_full_disk_gave_back_goes(tmp_path: Path) -> None:
+    """Seeks that were not stored have versions above its tombstone's."""
+    async with running(Rig(tmp_path)) as rig:
+        group, _ = await acked(rig)
+        for _ in range(2):
+            rig.fetch.groups.move(group, {0: Offset(2)})
+        entries = rig.fetch.groups._unstored.take()
+        rig.fetch.groups._unstored.give_back(entries)
+        rig.fetch.groups.forget("billing", TOPIC.id)
+        deleted = tombstone(rig.offsets.next_version(key(0)))
+        await rig.offsets.put({key(0): deleted})
+        await rig.fetch.groups.stored()
+        assert stored(rig, 0) == deleted

@@ -151,7 +151,7 @@ def resolve(records: Iterable[Record], group: GroupName, queue: int, base: int) 
 
 
 def resolve_unanswered(records: Iterable[Record], group: GroupName, queue: int) -> None:
-    """Resolve the futures of a ONE_WAY batch once the stream has it: no more will be known."""
+    """Resolve the futures of a ONE_WAY batch that left: no more will be known."""
     for record in records:
         if not record[4].done():
             record[4].set_result(SendResult(group, queue, NO_OFFSET))

@@ -361,7 +361,7 @@ class Sender:
         return size
 
     def _resolve_one_way(self) -> None:
-        """Resolve ONE_WAY records once the stream has them."""
+        """Resolve ONE_WAY records: the stream has them, or was lost with them; no retry."""
         for buffer, batch in self._sent.values():
             if batch not in buffer.in_flight:
                 continue  # it expired before the stream took it

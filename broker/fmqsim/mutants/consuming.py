@@ -143,4 +143,17 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         ),
         alone="a consumer must be back before its broker knows that it was gone",
     ),
+    mutant(
+        "a leave without a token is answered at once",
+        "its program ends, and no client sends its last acks again",
+        (
+            "fmqbroker/consume/service.py",
+            "            if not request.commit_token:  # else",
+            "            if False:  # else",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/consume/test_stored_progress.py::test_leave_is_answered_once_its_acks_are_stored",
+        ),
+        alone="a consumer must close within a token's way, and its broker be lost before it stores",
+    ),
 )

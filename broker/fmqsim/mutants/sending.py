@@ -246,4 +246,22 @@ SENDING: Final[tuple[Mutant, ...]] = (
         ),
         alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
+    mutant(
+        "a repeat that falls due without a stream is sent twice",
+        "that no copy was appended is true of one of them only, and it is stored twice",
+        (
+            "fmqclient/producer/sender.py",
+            "        self._again.clear()  # each",
+            "        # each",
+        ),
+        (
+            "fmqclient/producer/sender.py",
+            "        self._window_bytes = 0  # not",
+            "        # not",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_settling.py::test_a_repeat_due_without_a_stream_is_sent_once",
+        ),
+        alone="its session must end between a refusal and the repeat, and writes return",
+    ),
 )

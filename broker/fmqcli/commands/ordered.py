@@ -69,23 +69,35 @@ def switch(
 ) -> None:
     """Close the open segment, so that sends go on in another group. Nothing is lost."""
 
-    async def work() -> OrderedTopicStatus:
+    async def work() -> tuple[OrderedTopicStatus, OrderedTopicStatus]:
         async with client(brokers) as connected:
-            after: OrderedTopicStatus = await connected.admin().ordered.switch(
-                topic, off=off or "", reason=reason
-            )
-            return after
+            admin = connected.admin().ordered
+            (before,) = await admin.status(topic)
+            return before, await admin.switch(topic, off=off or "", reason=reason)
 
-    after = run(work)
-    if not after.switched_segment:
-        last = after.chain.last
-        reason = (
-            f"{topic} has no segment yet"
-            if last is None
-            else f"the sends of {topic} go to {last.group}, not to {off}"
-        )
+    before, after = run(work)
+    if reason := _unswitched(before, after, off):
         talk(f"{reason}: nothing was done")
     _show(output, [after])
+
+
+def _unswitched(before: OrderedTopicStatus, after: OrderedTopicStatus, off: str | None) -> str:
+    """Return why a switch closed no segment; "" if it closed one."""
+    topic, chain, last = after.topic, after.chain, after.chain.last
+    if after.switched_segment:
+        old = before.chain.last
+        if old is None or old.number != after.switched_segment or before.chain.closing is None:
+            return ""
+        state = "has ended" if old.has_ended else "is being closed"
+        return f"segment {old.number} of {topic} {state} already ({before.chain.closing})"
+    if last is None:
+        return f"{topic} has no segment yet"
+    groups = sorted({g.group for g in chain.groups} | {s.group for s in chain.segments})
+    if off not in groups:
+        return f"group {off} is none of the groups of {topic} ({', '.join(groups)})"
+    if last.has_ended:
+        return f"the last segment of {topic} was in {last.group}, not in {off}, and has ended"
+    return f"the sends of {topic} go to {last.group}, not to {off}"
 
 
 @app.command()

@@ -19,6 +19,8 @@ from fmqproto.v1 import admin_pb2
 from fmqwire.methods import ORDERED_SWITCH
 
 OPEN = replace(CHAIN, segments=(Segment(1, G1, 1, (1,), (0,)),))
+CLOSING = replace(OPEN, closing="its sender left")
+ENDED = replace(CLOSING, segments=(Segment(1, G1, 1, (1,), (0,), (40,)),))
 
 
 class Cluster:
@@ -79,3 +81,19 @@ def test_switch_off_another_group_reports_that_nothing_was_done(switch: Any) -> 
 def test_switch_without_a_segment_reports_that_nothing_was_done(switch: Any) -> None:
     sentence = "fmq: changes has no segment yet: nothing was done\n"
     assert switch(Cluster(replace(OPEN, segments=(), heads=()), G2)) == (0, [], sentence)
+
+
+@pytest.mark.parametrize(
+    ("chain", "options", "sentence"),
+    [
+        (OPEN, ["--off", "g9"], "group g9 is none of the groups of changes (g1, g2)"),
+        (ENDED, ["--off", "g2"], "the last segment of changes was in g1, not in g2, and has ended"),
+        (ENDED, [], "segment 1 of changes has ended already (its sender left)"),
+        (CLOSING, [], "segment 1 of changes is being closed already (its sender left)"),
+    ],
+)
+def test_switch_that_closes_nothing_says_why(
+    switch: Any, chain: Chain, options: list[str], sentence: str
+) -> None:
+    code, _, printed = switch(Cluster(chain, G2), *options)
+    assert (code, printed) == (0, f"fmq: {sentence}: nothing was done\n")

@@ -15,6 +15,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from fmqcli.common import counted
 from fmqclient.admin.infos import OrderedTopicStatus
 from fmqcore.ordered.waits import ReadWait, read_waits
 from fmqcore.zk.chain import Chain, Segment
@@ -169,7 +170,7 @@ def _span(chain: Chain, segment: Segment) -> str:
         return "empty"
     if chain.queues == 1:
         return f"{segment.first_sequence[0]}–{last[0]}"
-    return f"{count:,} records"
+    return counted(count, "record")
 
 
 def _padded(text: str, width: int) -> str:

@@ -86,6 +86,12 @@ def test_several_queues_show_numbers_of_records() -> None:
     assert "  app      ▲ reads                       ▲ reads" in lines
 
 
+def test_one_record_of_several_queues_is_not_called_records() -> None:
+    only = Segment(1, G1, 1, (1, 1), (0, 0), end=(1, 0))
+    lines = picture(replace(STATUS, chain=replace(CHAIN, queues=2, segments=(only,), heads=())), 80)
+    assert "  g1       ├ 1 record ┤" in lines
+
+
 def test_narrow_terminal_shows_the_newest_segments() -> None:
     chain = replace(
         CHAIN,

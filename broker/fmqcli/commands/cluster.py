@@ -18,7 +18,7 @@ from fmqcli.cluster_registry import Registry, changed, registry
 from fmqcli.common import Output, OutputOption, confirm, run, show, talk
 from fmqcli.given_names import name_parser, text_parser
 from fmqcli.group_removal import GroupRemoval
-from fmqcli.stdio.input_paths import file_to_read, name_of
+from fmqcli.stdio.input_paths import file_to_read, name_of, only_file
 from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.ids import GroupName
 from fmqcore.names import require_name
@@ -60,7 +60,7 @@ Group = Annotated[str, typer.Argument(parser=name_parser("group"), help="the bro
 @app.command()
 def apply(
     file: Annotated[
-        Path,
+        list[Path],
         typer.Option(
             "--file",
             "-f",
@@ -83,10 +83,11 @@ def apply(
     master is a wish until the group is in service for the first time; from then on it is a fact
     that only `fmq failover` changes, and apply keeps it.
     """
-    spec = ClusterSpec(file)
+    path = only_file(file)
+    spec = ClusterSpec(path)
     if cluster and spec.cluster and cluster != spec.cluster:
         raise InvalidArgument(
-            f"{file} describes cluster {spec.cluster}, but --cluster or FMQ_CLUSTER names "
+            f"{path} describes cluster {spec.cluster}, but --cluster or FMQ_CLUSTER names "
             f"{cluster}: make both name the same cluster"
         )
     name = cluster_name(cluster or spec.cluster)
@@ -96,7 +97,7 @@ def apply(
             await _apply(groups, spec, dry_run=dry_run)
 
     quietly(work)
-    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(file)} describes it")
+    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(path)} describes it")
 
 
 @app.command("show")

@@ -14,7 +14,7 @@ from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client
 from fmqcli.given_names import name_option, name_parser
 from fmqcli.send_job import SendJob
 from fmqcli.send_waits import active_sender
-from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
+from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, only_file, require_input
 from fmqcli.stdio.lines import everything, lines
 from fmqcli.stdio.writer import Writer
 from fmqclient.admin.infos import TopicInfo
@@ -56,7 +56,7 @@ _AcceptUnknownEnd = Annotated[
 def produce(
     topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
     file: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="the key of every message")] = None,
@@ -101,14 +101,15 @@ def produce(
     fixed = _fixed(header or [], tag, group, queue)
     fixed["unanswered"] = acks == "one_way"
     separator = None if key_separator is None else _separator(key_separator)
-    file = None if file == STANDARD_INPUT else file
-    if file is None:
+    path = only_file(file) if file else STANDARD_INPUT
+    if path == STANDARD_INPUT:
         require_input()
     job = SendJob(topic, key, separator, fixed, rate, count, output)
     producer_of = (
         partial(
             _sender,
             topic=topic,
+            queue=queue,
             name=name or _NAME,
             linger_ms=linger_ms,
             accept_unknown_end=accept_unknown_end,
@@ -119,7 +120,8 @@ def produce(
     source = _whole if whole else lines
     work = partial(_work, brokers, topic, job, producer_of, source, results=results)
     with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
-        fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
+        from_stdin = path == STANDARD_INPUT
+        fd = (sys.stdin if from_stdin else files.enter_context(path.open("rb"))).fileno()
         files.callback(job.report_cut_short)
         failed = run(partial(work, fd), while_read=results)
     raise typer.Exit(FAILED if failed else 0)
@@ -184,9 +186,11 @@ def _fixed(
 
 @asynccontextmanager
 async def _sender(
-    connected: Client, _: TopicInfo, *, topic: str, **settings: Any
+    connected: Client, known: TopicInfo, *, topic: str, queue: int | None, **settings: Any
 ) -> AsyncIterator[Any]:
     """An ordered producer under the methods that a job uses; says what it waits for meanwhile."""
+    if known.ordered and queue is not None:
+        _check_place(known, known.groups[0].group, queue)  # all groups have the same queues
     producer = connected.ordered_producer(topic, **settings)
     async with active_sender(producer):
         yield _OrderedSends(producer)

@@ -8,6 +8,7 @@ folder is meant. An empty text, as from an unset shell variable, is an error eve
 import json
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,14 @@ def file_to_read(text: str) -> Path:
         return STANDARD_INPUT
     path = Path(text)
     return path.absolute() if path == STANDARD_INPUT else path  # `./-` is a file
+
+
+def only_file(files: Sequence[Path]) -> Path:
+    """Return the one file of an option. Raises `InvalidArgument` if it is given twice."""
+    if len(files) > 1:
+        names = ", ".join(map(name_of, files))
+        raise InvalidArgument(f"--file is given {len(files)} times ({names}): run once for each")
+    return files[0]
 
 
 def folder(text: str) -> Path:

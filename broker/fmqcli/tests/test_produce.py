@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,9 @@ from fmqcli.commands import produce
 from fmqcli.send_job import SendJob
 from fmqcli.stdio.writer import Writer
 from fmqclient.tests.ordered_double import ordered_cluster
-from fmqcore.errors import StorageFull, TooLarge, UnknownTopic
+from fmqcore.errors import StorageFull, TooLarge, UnknownQueue, UnknownTopic
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 
 class Printed:
@@ -224,3 +226,10 @@ async def test_sender_that_accepts_an_unknown_end_is_announced(
         assert openings
         assert all(sender.accepts_unknown_end for sender in openings)
         assert double.values_of_chain() == [b"1"]
+
+
+async def test_sender_to_a_queue_that_is_not_there_takes_no_role() -> None:
+    ordered = TopicConfig("changes", TopicId(1), (TopicGroup(GroupName("g1"), 2),), ordered=True)
+    with pytest.raises(UnknownQueue, match="no queue 7: topic changes has 0 to 1"):
+        async with produce._sender(cast(Any, None), ordered, topic="changes", queue=7):
+            pytest.fail("it has asked for the role")

@@ -146,6 +146,9 @@ def _on(topic: str | None) -> str:
 def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:
     columns = ("TOPIC", "GROUP", "QUEUE", "COMMITTED", "END", "LAG", "WITHHELD", "FLIGHT",
                "MEMBER")  # fmt: skip
+    sessions: dict[str, set[str]] = {}
+    for r in rows:
+        sessions.setdefault(r.client, set()).add(r.session)
     cells = [
         (
             r.topic,
@@ -156,7 +159,7 @@ def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:
             r.lag,
             r.withheld,
             r.in_flight,
-            r.client or r.session,
+            r.client if r.client and len(sessions[r.client]) == 1 else r.session,
         )
         for r in rows
     ]

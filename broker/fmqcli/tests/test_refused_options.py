@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from fmqcli import common, main
 from fmqcli.commands import broker, groups, produce
 from fmqcli.send_job import SendJob
+from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound, UnknownQueue
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
@@ -28,6 +30,8 @@ ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
         ("produce t --name copier", "--name is for --ordered"),
         ("produce t --accept-unknown-end", "--accept-unknown-end is for --ordered"),
         ("produce t -k a -K :", "--key and --key-separator: one of both"),
+        ("produce t -f a -f b", "--file is given 2 times (a, b)"),
+        ("cluster apply -f a -f -", "--file is given 2 times (a, standard input)"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -130,3 +134,15 @@ def test_contradiction_with_the_environment_is_named(monkeypatch: pytest.MonkeyP
     named = {"cluster": "", "zookeeper": ""}
     with pytest.raises(InvalidArgument, match=r"'stage:1' in the settings and 'prod:2181' in FMQ"):
         broker._take_environment({"zookeeper": "stage:1"}, named)
+
+
+@pytest.mark.parametrize(("other", "shown"), [("s1", ["fmq", "fmq"]), ("s2", ["s1", "s2"])])
+def test_members_of_one_client_name_are_distinguished(
+    capfd: pytest.CaptureFixture[str], other: str, shown: list[str]
+) -> None:
+    """Two `fmq consume -g` looked like one member."""
+    row = QueueOffsets("app", "orders", "g1", 0, 0, 0, 0, session="s1", client="fmq")
+    rows = [row, replace(row, queue=1, session=other)]
+    groups._show(common.Output.TABLE, rows)
+    _, *lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines] == shown

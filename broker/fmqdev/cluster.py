@@ -177,7 +177,11 @@ class DevCluster:
         if first := self.options.first_port:
             wanted = [before[0], *(old or first + n for n, old in enumerate(before[1:]))]
             before = [p if p <= _LAST_PORT else 0 for p in (wanted[0], first, *wanted[2:])]
-        return free_ports(len(names), before)
+        ports = free_ports(len(names), before)
+        for name, old, port in zip(names, before, ports, strict=True):
+            if old not in (0, port):
+                self._report(f"port {old} is taken: {name} listens on {port}")
+        return ports
 
     async def _start_zookeeper(self, port: int) -> None:
         if self.options.zookeeper:
@@ -331,7 +335,12 @@ class DevCluster:
         no progress; at once when a broker has ended.
         """
         for name in groups or self.group_names:
-            await self._wait(partial(self._missing, name), within_s)
+            try:
+                await self._wait(partial(self._missing, name), within_s)
+            except ClusterFailed as error:
+                if not all(self.alive(plan.id) for plan in self.group(name)):
+                    raise  # it names the log of the one that has ended
+                raise ClusterFailed("\n".join((str(error), *await self._reasons(name)))) from None
 
     async def wait_answers(self, broker: str) -> None:
         """Wait until the broker answers. Raises `ClusterFailed`, at once if it has ended."""
@@ -381,6 +390,18 @@ class DevCluster:
             reason = reply.reason if reply else "it does not answer"
             return f"{group}: master {state.master} does not serve all that it may: {reason}"
         return ""
+
+    async def _reasons(self, group: str) -> list[str]:
+        """Return what each of the group's brokers reports, and its log. Its figures may change."""
+        brokers = self.group(group)
+        found = await asyncio.gather(*map(self._status, brokers))
+        reasons = []
+        for plan, reply in ((broker.plan, broker.reply) for broker in found):
+            reason = "it does not answer"
+            if reply is not None:
+                reason = reply.disk_full_reason or reply.unwritable_reason or reply.reason
+            reasons.append(f"{plan.id}: {reason or 'no reason'}; its log is {plan.log}")
+        return reasons
 
     def _write_file(self) -> None:
         ports: dict[str, int] = {b.id: b.port for b in self.brokers.values()}

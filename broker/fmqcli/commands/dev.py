@@ -17,6 +17,7 @@ import typer
 from fmqcli.common import Output, OutputOption, counted, run, show, talk
 from fmqcli.given_names import name_parser, text_option
 from fmqcli.stdio.input_paths import folder
+from fmqclient.address import DEFAULT_PORT
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -25,8 +26,8 @@ from fmqdev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqdev.cluster_plan import ClusterOptions, broker_names, read_file, state_folder
 from fmqdev.folder_lock import lock_cluster
 
-PORT: Final = 9876
-"""The first broker's, so that `fmq://127.0.0.1:9876` works."""
+PORT: Final = DEFAULT_PORT
+"""The first broker's, so that `fmq` reaches it without --brokers."""
 
 _LOCK_S: Final = 30.0
 """How long the start of one broker waits for another command in its folder."""
@@ -156,6 +157,8 @@ async def _end(folder: Path, broker: str, *, in_order: bool) -> None:
         cluster.kill(broker)
         await cluster.ended(broker)
     talk(f"{broker} (process {cluster.pid(broker)}) is {'stopped' if in_order else 'killed'}")
+    if cluster.brokers[broker].port == DEFAULT_PORT and _where(folder):
+        talk(f"to reach the others: export FMQ_BROKERS={cluster.url}")
 
 
 async def _start(folder: Path, broker: str, *, running: bool) -> None:
@@ -200,9 +203,6 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
     talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     await cluster.start()
     await cluster.leave()
-    first = next(iter(cluster.brokers.values()))
-    if options.first_port not in (0, first.port):
-        talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
     talk(f"logs and data are in {folder}; it runs until: fmq dev down{_where(folder)}")
     typer.echo(cluster.url)
 

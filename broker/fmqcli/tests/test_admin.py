@@ -233,3 +233,32 @@ def test_dev_status_names_a_zookeeper_that_does_not_run(
     assert ("its ZooKeeper is not running: fmq dev down" in capsys.readouterr().err) == (
         not runs and not given
     )
+
+
+@pytest.mark.parametrize("broker", ["g1-0", "g1-1"])
+def test_kill_of_the_default_broker_tells_how_to_reach_others(
+    tmp_path: Path,
+    broker: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With --dir, no other command knows the cluster: `fmq status` found no broker."""
+
+    async def ended(_: str) -> None:
+        pass
+
+    ports = {"g1-0": 9876, "g1-1": 9877}
+    cluster = SimpleNamespace(
+        brokers={name: SimpleNamespace(port=port) for name, port in ports.items()},
+        alive=lambda _: True,
+        kill=lambda _: None,
+        ended=ended,
+        pid=lambda _: 7,
+        url="fmq://127.0.0.1:9876,127.0.0.1:9877",
+    )
+    monkeypatch.setattr(dev, "_attached", lambda _: cluster)
+    assert main.run(["dev", "kill", broker, "--dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().err
+    assert (f"export FMQ_BROKERS={cluster.url}" in printed) == (broker == "g1-0")
+    assert main.run(["dev", "kill", broker]) == 0
+    assert "export" not in capsys.readouterr().err, "`fmq` knows the usual cluster by itself"

@@ -19,6 +19,7 @@ from fmqclient.address import DEFAULT_URL
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqdev.broker_process import BrokerStatus
 from fmqdev.cluster import ClusterFailed, DevCluster
 from fmqdev.cluster_plan import (
     BrokerPlan,
@@ -33,6 +34,7 @@ from fmqdev.cluster_plan import (
 )
 from fmqdev.demo.folder import clear_folder
 from fmqdev.processes import Child
+from fmqproto.v1 import admin_pb2
 
 FULL_OPTIONS = ClusterOptions(
     groups=2,
@@ -224,3 +226,41 @@ async def test_changed_shape_is_refused_with_data_saving_advice(tmp_path: Path) 
     write_file(tmp_path, ClusterFile(ClusterOptions(groups=2, slaves=2), []))
     with pytest.raises(ClusterFailed, match=r"with --groups 2 --slaves 2, or .* --wipe"):
         await DevCluster(tmp_path).start()
+
+
+def test_each_broker_whose_port_is_taken_is_named(tmp_path: Path) -> None:
+    """Only the URL showed that a broker had moved."""
+    reports: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        known = ClusterFile(ClusterOptions(groups=1), [Running("g1-1", port, 7, 1.5)])
+        options = ClusterOptions(groups=1)
+        ports = DevCluster(tmp_path, options, report=reports.append)._ports(known)
+    assert reports == [f"port {port} is taken: g1-1 listens on {ports[2]}"]
+
+
+async def test_start_that_fails_names_what_each_broker_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk: `not in sync`, and the broker that knew the cause was stopped then."""
+
+    async def status(plan: BrokerPlan) -> BrokerStatus:
+        full = admin_pb2.StatusReply(reason="it lags", disk_full_reason="3 bytes are free")
+        return BrokerStatus(plan, True, 7, full if plan.id == "g1-0" else None)
+
+    async def wait(*_: object) -> None:
+        raise ClusterFailed("not ready, and no progress for 60 s: g1: g1-1 not in sync")
+
+    cluster = DevCluster(tmp_path, ClusterOptions(groups=1, zookeeper="127.0.0.1:1"))
+    cluster._plan([1, 2])
+    monkeypatch.setattr(cluster, "alive", lambda _: True)
+    monkeypatch.setattr(cluster, "_status", status)
+    monkeypatch.setattr(cluster, "_wait", wait)
+    with pytest.raises(ClusterFailed) as failed:
+        await cluster.wait_healthy()
+    first, *rest = str(failed.value).splitlines()
+    assert first.endswith("g1-1 not in sync")
+    assert rest == [
+        f"g1-0: 3 bytes are free; its log is {cluster.brokers['g1-0'].log}",
+        f"g1-1: it does not answer; its log is {cluster.brokers['g1-1'].log}",
+    ]

@@ -236,7 +236,7 @@ def test_dev_status_names_a_zookeeper_that_does_not_run(
 
 
 @pytest.mark.parametrize("broker", ["g1-0", "g1-1"])
-def test_kill_of_the_default_broker_tells_how_to_reach_others(
+def test_kill_of_the_default_broker_names_the_others(
     tmp_path: Path,
     broker: str,
     capsys: pytest.CaptureFixture[str],

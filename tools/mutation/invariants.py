@@ -192,8 +192,8 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "F20": (
         (
             "fmqcore/failover/guards.py",
-            "journal_epoch > 0 and not (c.evidence.unproven and c.evidence.may_lack),",
-            "journal_epoch > 0,",
+            "journal_epoch > 0 and not (evidence.unproven and evidence.may_lack)",
+            "journal_epoch > 0",
         ),
     ),
     "C1": (

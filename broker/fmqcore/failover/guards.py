@@ -314,6 +314,12 @@ def _linked(case: Case) -> bool:
     return case.evidence.upstream_connected and case.evidence.upstream_caught_up
 
 
+def _not_emptied(case: Case) -> bool:
+    """F20: the master may not know of the lost disk, or be unable to change the in-sync set."""
+    evidence = case.evidence
+    return evidence.journal_epoch > 0 and not (evidence.unproven and evidence.may_lack)
+
+
 MASTER_GONE: Final = Guard(
     "the master's live node is gone",
     lambda c: c.state.master not in c.evidence.live,
@@ -350,9 +356,8 @@ IN_ISR: Final = Guard(
     "{me} was not in sync: it must not claim, whoever is gone",
 )
 HAS_JOURNAL: Final = Guard(
-    # F20: the master may not know of the lost disk, or may be unable to change the in-sync set.
     "the journal was not emptied since this broker was in sync",
-    lambda c: c.evidence.journal_epoch > 0 and not (c.evidence.unproven and c.evidence.may_lack),
+    _not_emptied,
     "the disk of {me} was lost or replaced, and no master has filled it again to the end: it must "
     "not claim, it may lack what was acknowledged",
 )

@@ -52,13 +52,15 @@ _AcceptUnknownEnd = Annotated[
     ),
 ]
 
+_Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
+]
+
 
 def produce(
     topic: Annotated[str, typer.Argument(parser=name_parser("topic"), help="the topic")],
-    file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
-    ] = None,
+    file: _Files = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="the key of every message")] = None,
     key_separator: _KeySeparator = None,
     header: _Header = None,

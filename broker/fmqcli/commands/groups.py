@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +23,9 @@ from fmqcli.common import (
 from fmqcli.given_names import name_option, name_parser
 from fmqcli.read_end import withheld_by_reason
 from fmqclient.admin.infos import GroupInfo, QueueOffsets
+from fmqclient.settings import start_at
 from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.zk.chain import Chain
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 
@@ -95,6 +98,8 @@ def seek(
     start = None if to is None else moment(to)
     queues = [_place(text) for text in queue] if queue else None
 
+    chains: list[Chain] = []
+
     async def work() -> list[QueueOffsets]:
         async with client(brokers) as connected:
             admin = connected.admin()
@@ -102,12 +107,28 @@ def seek(
                 raise NotFound(
                     f"there is no consumer group {name!r} on topic {topic}; to make it: --create"
                 )
+            if start not in (None, "earliest", "latest") and (await admin.topic(topic)).ordered:
+                chains.append((await admin.ordered.status(topic))[0].chain)
             rows: list[QueueOffsets] = await admin.seek(
                 name, topic, start, offset=offset, queues=queues
             )
             return rows
 
-    _show(output, run(work))
+    rows = run(work)
+    for chain in chains if start is not None else ():
+        _report_dropped(chain, start_at(start)[1])
+    _show(output, rows)
+
+
+def _report_dropped(chain: Chain, to_ms: int) -> None:
+    """Report a time for which a seek went to the oldest segment, as those before are dropped."""
+    first = chain.segments[0] if chain.segments else None
+    if chain.floor.number and first is not None and to_ms < first.opened_ms:
+        opened = datetime.fromtimestamp(first.opened_ms / 1000).astimezone()
+        talk(
+            f"the segments of that time are dropped: the group begins at segment {first.number}, "
+            f"opened at {opened.isoformat(timespec='seconds')}"
+        )
 
 
 @app.command()

@@ -16,6 +16,7 @@ from fmqcli.send_job import SendJob
 from fmqclient.admin.infos import QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound, UnknownQueue
 from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.chain import Chain, Floor, Segment
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
@@ -146,3 +147,44 @@ def test_members_of_one_client_name_are_distinguished(
     groups._show(common.Output.TABLE, rows)
     _, *lines = capfd.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines] == shown
+
+
+@pytest.mark.parametrize(
+    ("to", "dropped", "reported"),
+    [("5000", 2, True), ("5000", 0, False), ("7000", 2, False), ("earliest", 2, False)],
+)
+def test_seek_to_a_time_of_dropped_segments_says_where_it_went(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    to: str,
+    dropped: int,
+    reported: bool,
+) -> None:
+    segment = Segment(3, GroupName("g1"), 1, (1,), (0,), opened_ms=6_000)
+    chain = Chain("changes", 1, (), segments=(segment,), floor=Floor(dropped))
+
+    class Admin:
+        async def offsets(self, *_: str) -> list[str]:
+            return ["there"]
+
+        async def seek(self, *_: object, **__: object) -> list[Any]:
+            return []
+
+        async def topic(self, _: str) -> Any:
+            return SimpleNamespace(ordered=True)
+
+        @property
+        def ordered(self) -> Any:
+            return SimpleNamespace(status=self.status)
+
+        async def status(self, _: str) -> list[Any]:
+            return [SimpleNamespace(chain=chain)]
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Any]:
+        yield SimpleNamespace(admin=Admin)
+
+    monkeypatch.setattr(groups, "client", client)
+    assert main.run(["group", "seek", "app", "changes", "--to", to]) == 0
+    sentence = "are dropped: the group begins at segment 3, opened at 1970-01-01T"
+    assert (sentence in capfd.readouterr().err) == reported

@@ -115,8 +115,8 @@ def seek(
             return rows
 
     rows = run(work)
-    for chain in chains if start is not None else ():
-        _report_dropped(chain, start_at(start)[1])
+    if start is not None and chains:
+        _report_dropped(chains[0], start_at(start)[1])
     _show(output, rows)
 
 

@@ -367,8 +367,6 @@ class Net:
         state = master.group.state.value
         if not epoch or state.epoch != epoch or not master.group.connected or not self.keeps_isr:
             return
-        if slave.me in state.isr and link.caught_up:
-            slave.journal.doubts.made_whole()
         wanted = state.isr | {slave.me} if link.caught_up else state.isr
         wanted = wanted if link.connected else wanted - {slave.me}
         if wanted != state.isr:
@@ -376,6 +374,8 @@ class Net:
                 await master.group.change(
                     lambda s: replace(s, isr=wanted) if s.epoch == epoch else None
                 )
+        if slave.me in master.group.state.value.isr and link.caught_up:
+            slave.journal.doubts.made_whole()
 
 
 @asynccontextmanager

@@ -391,7 +391,7 @@ async def test_replay_into_a_deleted_topic_names_a_way_out() -> None:
 async def test_record_that_is_too_large_ends_the_replay() -> None:
     async with ordered_cluster(queues=2) as double:
         rows = [*MANY[:30], Row(b"x" * (64 << 20))]
-        with pytest.raises(TooLarge, match=r"topic changes: a record of 67,?108"):
+        with pytest.raises(TooLarge, match=r"topic changes: a record has 67,?108"):
             await replay(double, Archive(rows, 100))
 
 

@@ -251,7 +251,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "that no copy was appended is true of one of them only, and it is stored twice",
         (
             "fmqclient/producer/sender.py",
-            "        self._again.clear()  # each",
+            "        self._resends.clear()  # each",
             "        # each",
         ),
         (

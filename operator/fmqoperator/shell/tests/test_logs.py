@@ -1,9 +1,7 @@
 """Warnings of libraries look like the operator's own lines, and none is about nothing."""
 
-import io
 import logging
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,23 +14,24 @@ WARMS_UP = (
 
 
 @pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """Return the output of a process that has just started."""
-    out, root = io.StringIO(), logging.getLogger()
+def logged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[], str]]:
+    """Return what reads the output of a process that has just started."""
+    root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers.clear()
-    monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr("fmqoperator.shell.logs.log_to_stderr", lambda: None)
     log_everything()
-    yield out
+    yield lambda: capfd.readouterr().err
     root.handlers[:] = handlers
     root.setLevel(level)
 
 
-def test_one_form(logged: io.StringIO) -> None:
+def test_one_form(logged: Callable[[], str]) -> None:
     logging.getLogger("kopf.x").error("it %s", "broke")
     logging.getLogger("kopf.x").info("all is well")
-    line = logged.getvalue()
+    line = logged()
     stamp, _, rest = line.partition(" ")
     assert rest == "level=error event=kopf.x message='it broke'\n"
     assert stamp.startswith("timestamp=20")
@@ -40,9 +39,9 @@ def test_one_form(logged: io.StringIO) -> None:
     assert "T" in stamp
 
 
-def test_missing_list_is_no_error_and_a_forbidden_one_is(logged: io.StringIO) -> None:
+def test_missing_list_is_no_error_and_a_forbidden_one_is(logged: Callable[[], str]) -> None:
     log = logging.getLogger("kopf._cogs.clients.api")
     log.error(WARMS_UP)
-    assert logged.getvalue() == ""
+    assert logged() == ""
     log.error(WARMS_UP.replace("TooManyRequests", "Forbidden"))
-    assert "APIForbiddenError" in logged.getvalue()
+    assert "APIForbiddenError" in logged()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqclient.producer import group_cuts
 from fmqclient.producer.ordered_records import OrderedResult, error_of_cut
 from fmqclient.producer.ordered_values import Batch
 from fmqclient.tests.double import until
@@ -314,6 +315,40 @@ def test_error_of_a_batch_is_certain_without_an_open_attempt(
     content: Any = None
     batch = Batch(0, 1, content, open_attempts)
     assert type(error_of_cut(batch, error, refused=refused)) is kind
+
+
+async def test_heartbeats_name_a_group_that_is_not_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over the session in the line, once for each change."""
+    monkeypatch.setattr(group_cuts, "CUT_MS", 50)
+
+    async with ordered_cluster() as double, fmqclient.connect(double.url) as client:
+        double.heartbeat_ms = 100
+        async with client.ordered_producer("changes", name="copier") as p:
+            await p.send(b"0")
+            place = next(s for s in double.sessions if s.own)
+            home = next(b for b in double.brokers.values() if place.stream in b.streams)
+            if double.chain.segments[-1].group == home.group.name:
+                double.switch()
+            group = (await p.send(b"1")).group
+
+            def reported() -> list[list[str]]:
+                return [list(r.sender_links.cut_groups) for r in place.heard if _has_links(r)]
+
+            brokers = [b for b in double.brokers.values() if b.group.name == group]
+            for broker in brokers:
+                await broker.stop()
+                broker.reset_streams()
+            await until(lambda: reported() == [[group]])
+            for broker in brokers:
+                await broker.start()
+            await p.send(b"2")
+            await until(lambda: reported() == [[group], []])
+
+
+def _has_links(request: client_pb2.ProduceRequest) -> bool:
+    return request.HasField("sender_links")
 
 
 async def test_key_selects_the_queue_for_good() -> None:

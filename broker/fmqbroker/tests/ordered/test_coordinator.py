@@ -27,6 +27,7 @@ from fmqbroker.tests.ordered_harness import (
 )
 from fmqcore.errors import NotFound, StorageFull, Unavailable, UnknownTopic
 from fmqcore.ids import TopicId
+from fmqcore.ordered.evidence import CloseReason
 from fmqcore.ordered.senders import Standing
 from fmqcore.zk import layout
 from fmqcore.zk.chain import Chain, Segment, Sender
@@ -200,6 +201,21 @@ async def test_group_that_is_kept_out_leaves_its_sends_to_another(zookeeper: str
         report(home, copier, 1, 4)
         moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
         assert (moved.segments[1].group, moved.segments[1].start) == (G2, (7,))
+
+
+async def test_sends_leave_a_group_that_their_sender_does_not_reach(zookeeper: str) -> None:
+    """No node shows it: only the sender knows, and only of groups in the chain."""
+    async with sending(zookeeper) as (cast, home, copier):
+        cast.holdings[G1].ends = (3,)
+        copier.note_links(client_pb2.SenderLinks(cut_groups=["g1", "g9"]))
+        assert copier.cut_groups == {G1}
+        home.senders.has_moved(T.id)
+        closed = await cast.until(T, lambda c: c.segments[0].end, "the end is given")
+        assert closed.closing_class == CloseReason.UNREACHED
+        assert closed.closing == f"{copier.id} does not reach g1"
+        report(home, copier, 1, 4)
+        moved = await cast.until(T, lambda c: c.next_number == 3, "segment 2 is open")
+        assert moved.segments[1].group == G2
 
 
 async def test_takeover_reader_gives_the_end_by_its_own_journal(zookeeper: str) -> None:

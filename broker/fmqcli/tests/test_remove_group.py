@@ -336,7 +336,7 @@ def test_lost_group_with_unread_segments_of_a_chain_is_removed(
     removal = ("cluster", "remove-group", "g2", "--yes", *named)
     asyncio.run(put(chain))
     assert main.run((*removal, "--lost")) == common.USAGE
-    assert "take it out first" in capsys.readouterr().err
+    assert "then take this one out" in capsys.readouterr().err
     left = replace(chain, groups=(ChainGroup(G1), ChainGroup(GroupName("g3"))))
     asyncio.run(put(left))
     assert main.run(removal) == common.USAGE

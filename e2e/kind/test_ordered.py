@@ -186,9 +186,9 @@ def _be(group: Group, broker: str, role: str) -> None:
 
 
 def _send_in(chain: Chain, group: Group) -> None:
-    """Let the sends go to that group."""
-    if chain.sending_group() is not group:
-        group.in_pod(f"fmq ordered switch {chain.name}")
+    """Let the sends go to that group. The status may be older than a new sender's segment."""
+    if (now := chain.sending_group()) is not group:
+        group.in_pod(f"fmq ordered switch {chain.name} --off {now.name}")
         until(lambda: chain.ordered.get("sendingGroup") == group.name, "they are there", 60)
 
 
